@@ -23,7 +23,7 @@ const APPLICATIONS: usize = 10;
 const LIMIT: Duration = Duration::from_secs(2);
 
 fn main() -> Result<()> {
-    let dir = tempfile::tempdir().context("make a folder for the cluster")?;
+    let dir = tempfile::tempdir().context("create a folder for the cluster")?;
     let cluster = EmbeddedCluster::start(dir.path(), &Seed::new("win-a1"), &["* /*=far".parse()?])?;
     let make = |path: &str, object: serde_json::Value| cluster.as_admin(&Method::POST, path, Some(&object));
     for application in 0..APPLICATIONS {
@@ -62,12 +62,12 @@ fn main() -> Result<()> {
         _ => {}
     })?;
     let whole = begun.elapsed();
-    ensure!(drained.goes.len() == PODS, "{} pods went", drained.goes.len());
+    ensure!(drained.evicted.len() == PODS, "evicted {} pods", drained.evicted.len());
     println!("survey and cordon      {:>6} ms", ready.as_millis());
-    println!("last eviction taken    {:>6} ms", evicted.as_millis());
+    println!("last eviction accepted {:>6} ms", evicted.as_millis());
     println!("last pod gone          {:>6} ms   (limit {} ms)", whole.as_millis(), LIMIT.as_millis());
     println!("per pod                {:>8.1} ms", whole.as_secs_f64() * 1000.0 / 110.0);
-    println!("held by a budget       {held:>6} times");
+    println!("blocked by a budget       {held:>6} times");
     Ok(())
 }
 

@@ -45,7 +45,7 @@ fn once(archive: &Path, dest: &Path, options: ExtractOptions, staged: bool) -> R
 fn compare() -> Result<()> {
     const ROUNDS: usize = 5;
     let folder = std::env::temp_dir().join(format!("calicoctl-win-bench-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).context("make a folder to work in")?;
+    std::fs::create_dir_all(&folder).context("create a working folder")?;
     let archive = folder.join("bench.zip");
     std::fs::write(&archive, sample()?).context("write the archive")?;
     let dest = folder.join("out");
@@ -58,9 +58,9 @@ fn compare() -> Result<()> {
             Ok(())
         })?);
     }
-    std::fs::remove_dir_all(&folder).context("clear the folder to work in")?;
+    std::fs::remove_dir_all(&folder).context("clear the working folder")?;
     let (ours, crates) = (median(ours), median(crates));
-    println!("ours with sha256 and crc  {:>7.1} ms", ours.as_secs_f64() * 1e3);
+    println!("this one, sha256 and crc  {:>7.1} ms", ours.as_secs_f64() * 1e3);
     println!("zip crate's extract       {:>7.1} ms", crates.as_secs_f64() * 1e3);
     println!("ratio                     {:>7.2}", ours.as_secs_f64() / crates.as_secs_f64());
     Ok(())

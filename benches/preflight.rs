@@ -29,7 +29,7 @@ fn main() -> Result<()> {
 
 /// The cluster's process: prints the path of its kubeconfig once it runs, and ends with its stdin.
 fn serve(folder: &Path) -> Result<()> {
-    drop(EmbeddedCluster::start(folder, &Seed::new("win-a1"), &[]).context("make a cluster")?);
+    drop(EmbeddedCluster::start(folder, &Seed::new("win-a1"), &[]).context("start the cluster")?);
     // A cluster's state is a file, so a large one is written there and not over the API.
     fill(&folder.join("cluster.json"))?;
     let cluster = EmbeddedCluster::start(folder, &Seed::new("win-a1"), &[])?;
@@ -51,7 +51,7 @@ fn measure() -> Result<()> {
         .spawn()
         .context("start the cluster")?;
     let mut kubeconfig = String::new();
-    BufReader::new(server.stdout.take().context("read the cluster's words")?).read_line(&mut kubeconfig)?;
+    BufReader::new(server.stdout.take().context("read the cluster's output")?).read_line(&mut kubeconfig)?;
 
     let (begun, cpu) = (Instant::now(), cpu());
     let limits = Limits::within(Duration::from_secs(120));
@@ -62,7 +62,7 @@ fn measure() -> Result<()> {
 
     drop(server.stdin.take());
     server.wait().context("wait for the cluster to end")?;
-    std::fs::remove_dir_all(&folder).context("clear the folder to work in")?;
+    std::fs::remove_dir_all(&folder).context("clear the working folder")?;
     let nodes = facts.nodes.context("the nodes were not counted")?.all;
     let policies = facts.policies.context("the policies were not read")?.all;
     println!("{nodes} nodes, {policies} policies, {} pools, {} checks", facts.pools.len(), report.checks.len());

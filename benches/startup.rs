@@ -1,4 +1,4 @@
-//! `cargo bench --bench startup`: what we add to the time from service start to "Calico initialised" if HNS and Calico
+//! `cargo bench --bench startup`: what the agent adds to the time from service start to "Calico initialised" if HNS and Calico
 //! answer at once, and the memory of a service's process while its component writes 10 MB of log a second.
 #![allow(clippy::print_stdout, reason = "a bench prints its result")]
 
@@ -129,7 +129,7 @@ fn config() -> Result<AgentConfig> {
         dir: WinPath::known(r"C:\CalicoWindows"),
         env: [].into(),
     };
-    // As the document that install writes, so that what is left out is not there.
+    // In the format of the document that install writes, without the omitted fields.
     let config = serde_json::json!({
         "nodeName": "win-a1", "backend": "vxlan", "vni": 4096, "logDir": r"C:\ProgramData\calicoctl-win\logs\calico",
         "validIpTimeoutS": 90, "metadataRoute": false, "startup": command, "felix": command,

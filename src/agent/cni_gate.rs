@@ -1,4 +1,4 @@
-//! The CNI configuration around a boot: kubelet takes it as "the network is ready", so it is withdrawn when Windows
+//! The CNI configuration around a boot: kubelet treats it as "the network is ready", so it is withdrawn when Windows
 //! shuts down and at the start after a boot, and published when the network is up. Pods that started earlier anyway,
 //! and lost their endpoint with the old network, are recorded.
 
@@ -36,7 +36,7 @@ pub fn withdraw(node: &dyn Node, config: &AgentConfig) -> Result<bool> {
 /// Those of [`withdraw`]; when the registry or the boot's identity cannot be read.
 pub fn withdraw_after_boot(node: &dyn Node, config: &AgentConfig, events: Sink<'_>) -> Result<()> {
     if is_first_start(node)? && withdraw(node, config)? {
-        let message = "first start since boot: the CNI configuration is withdrawn until the network stands";
+        let message = "first start since boot: the CNI configuration is withdrawn until the network is up";
         events(Event::Log { message: message.into() });
     }
     Ok(())
@@ -57,7 +57,7 @@ pub fn publish(node: &dyn Node, config: &AgentConfig, events: Sink<'_>) -> Resul
         return files::gone(fs::remove_file(&kept)).with_context(|| format!("remove {}", withdrawn(conf)));
     }
     files::rename(&kept, &place).with_context(|| format!("publish {conf}"))?;
-    events(Event::Log { message: "the network stands: the CNI configuration is published".into() });
+    events(Event::Log { message: "the network is up: the CNI configuration is published".into() });
     Ok(())
 }
 
@@ -92,7 +92,7 @@ pub fn lost(node: &dyn Node) -> Result<Vec<LostEndpoint>> {
 /// # Errors
 /// When the write fails.
 pub fn record_lost(node: &mut dyn Node, endpoints: Vec<Endpoint>, events: Sink<'_>) -> Result<()> {
-    // An unreadable one is written again.
+    // An unreadable record is replaced.
     let mut all = lost(node).unwrap_or_default();
     let known = all.len();
     for endpoint in endpoints {
@@ -105,15 +105,15 @@ pub fn record_lost(node: &mut dyn Node, endpoints: Vec<Endpoint>, events: Sink<'
         return Ok(());
     }
     let names: Vec<String> = all.iter().map(LostEndpoint::to_string).collect();
-    let message = format!("these pods came before the network stood, and lose theirs: {}", names.join(", "));
+    let message = format!("these pods started before the network was up, and lose theirs: {}", names.join(", "));
     events(Event::Warning { id: "PodsLostNetwork", message });
     record::save(node, &path(), &all)
 }
 
-/// Re-creates them. Errors are in the log, and the pods stay in `status`.
+/// Re-creates them. Errors are in the log, and `status` still shows the pods.
 pub fn recreate(node: &mut dyn Node, recreate: Recreate<'_>, events: Sink<'_>) {
     if let Err(error) = try_recreate(node, recreate, events) {
-        let message = format!("the pods that lost their network are not made again: {error:#}");
+        let message = format!("the pods that lost their network could not be re-created: {error:#}");
         events(Event::Log { message });
     }
 }

@@ -24,7 +24,7 @@ pub fn ask(at: SocketAddr) -> Readiness {
     match status(at, "readiness") {
         Ok(200..300) => Readiness::Ready,
         Ok(503) => Readiness::NotReady("Felix says that it is not ready (HTTP 503)".into()),
-        Ok(other) => Readiness::NotReady(format!("another program answers at {at} (HTTP {other}), where Felix should")),
+        Ok(other) => Readiness::NotReady(format!("another program answers at {at} (HTTP {other}) instead of Felix")),
         Err(error) => Readiness::NotReady(format!("Felix does not answer at {at}: {error}")),
     }
 }
@@ -33,9 +33,9 @@ pub fn ask(at: SocketAddr) -> Readiness {
 /// `calico-node-windows`: `failureThreshold: 6`, `periodSeconds: 10`.
 const FAILURES: u32 = 6;
 
-/// Asks now and then whether Felix still works: one whose threads hang runs on for ever, and programs nothing. This is
-/// the question of `calico-node.exe -felix-live` (`/liveness`, by node/pkg/health of projectcalico/calico), without a
-/// process of its own for each.
+/// Asks periodically whether Felix still works: a Felix with hanging threads keeps running and programs nothing. This
+/// is the request of `calico-node.exe -felix-live` (`/liveness`, by node/pkg/health of projectcalico/calico), without a
+/// separate process for each.
 #[derive(Debug, Clone)]
 pub struct Liveness {
     every: Duration,
@@ -45,7 +45,7 @@ pub struct Liveness {
 }
 
 impl Liveness {
-    /// Of a Felix that was started now.
+    /// For a Felix that was just started.
     pub fn new(every: Duration) -> Self {
         Self { every, since: Instant::now(), failures: 0 }
     }
@@ -57,7 +57,7 @@ impl Liveness {
         }
         let why = match status(at, "liveness") {
             Ok(500..) => "it says so (HTTP 5xx)".to_owned(),
-            // Another answer is another program's, which a restart of Felix does not end: the readiness tells of it.
+            // Another answer is that of another program, which a restart of Felix does not end: the readiness reports it.
             Ok(_) => String::new(),
             Err(error) if error.kind() == ErrorKind::Other => String::new(),
             Err(error) => format!("it does not answer at {at}: {error}"),
@@ -78,7 +78,7 @@ fn status(at: SocketAddr, question: &str) -> std::io::Result<u16> {
     let mut head = [0; 12];
     stream.read_exact(&mut head)?;
     let code = std::str::from_utf8(&head).ok().and_then(|head| head.strip_prefix("HTTP/1.")?.get(2..5)?.parse().ok());
-    code.ok_or_else(|| std::io::Error::other("what it says is no HTTP"))
+    code.ok_or_else(|| std::io::Error::other("its response is not HTTP"))
 }
 
 #[cfg(test)]
@@ -114,9 +114,9 @@ mod tests {
         assert_eq!(why("HTTP/1.1 503 Service Unavailable\r\n\r\n"), "Felix says that it is not ready (HTTP 503)");
         assert_eq!(
             why("HTTP/1.1 404 Not Found\r\n\r\n"),
-            "another program answers at PORT (HTTP 404), where Felix should"
+            "another program answers at PORT (HTTP 404) instead of Felix"
         );
-        assert_eq!(why("SSH-2.0-OpenSSH\r\n"), "Felix does not answer at PORT: what it says is no HTTP");
+        assert_eq!(why("SSH-2.0-OpenSSH\r\n"), "Felix does not answer at PORT: its response is not HTTP");
         let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         assert!(matches!(ask(nobody), Readiness::NotReady(_)));
     }

@@ -1,4 +1,4 @@
-//! A component's earlier ends, as far as they affect what comes next.
+//! A component's earlier exits, as far as they affect the next start.
 
 /// This many crashes in a row are a crash loop.
 const LOOP: u32 = 3;

@@ -47,7 +47,7 @@ pub struct Host<'a> {
     pub renew: Renew<'a>,
     /// Re-creates pods that lost their network.
     pub recreate: cni_gate::Recreate<'a>,
-    /// What is not as the last run left it.
+    /// Differences from what the last run left.
     pub drift: super::Drift<'a>,
 }
 
@@ -57,7 +57,7 @@ pub struct Host<'a> {
 /// # Errors
 /// When the configuration does not exist or cannot be read, when another agent has this role, and what ends the role.
 pub fn serve(role: Role, node: &mut dyn Node, host: &Host<'_>) -> Result<()> {
-    let config = match patiently(host, || read_config(node)) {
+    let config = match retrying(host, || read_config(node)) {
         Ok(config) => config,
         Err(error) => {
             // The configured log folder is in the file that cannot be read.
@@ -68,20 +68,20 @@ pub fn serve(role: Role, node: &mut dyn Node, host: &Host<'_>) -> Result<()> {
     let log =
         |end: &str| LogFile::new(&node.disk(&config.log_dir), &format!("calico-{}{end}", role.word()), host.limits);
     let (out, err) = (log(".log"), log(".err.log"));
-    let lock = match patiently(host, || lock(role, node)) {
+    let lock = match retrying(host, || lock(role, node)) {
         Ok(lock) => lock,
         Err(error) => return Err(report(role, error, out)),
     };
     let streams = Streams::new(out, err);
     let (board, unwritten) = Board::new(node, role);
     if let Err(error) = unwritten {
-        streams.say(&format!("the state for `status` cannot be written, which stops nothing: {error:#}"));
+        streams.say(&format!("the state for `status` cannot be written; the service continues: {error:#}"));
     }
     host.scm.running();
-    streams.say(&format!("the agent of {} begins ({})", role.service(), env!("CARGO_PKG_VERSION")));
+    streams.say(&format!("the agent of {} starts ({})", role.service(), env!("CARGO_PKG_VERSION")));
     let ended = match role {
         Role::Node => run_node(node, &config, &streams, &board, host),
-        // Every other one keeps a program running.
+        // Every other role keeps a program running.
         _ => run_component(role, node, &config, &streams, &board, host),
     };
     // kubelet and containerd still run, and after the boot they run before this service.
@@ -109,13 +109,13 @@ pub fn serve(role: Role, node: &mut dyn Node, host: &Host<'_>) -> Result<()> {
     }
 }
 
-/// How long what comes before everything else is tried again: Windows gives a service up that ends before it runs, and
-/// with it those that depend on it (1068), and starts none of them again when this one recovers.
+/// How long the first steps are retried: if a service ends before it runs, Windows does not start the services that
+/// depend on it (1068), and never tries again when this one recovers.
 const EARLY: Duration = Duration::from_secs(60);
 
-/// Tries again while an error may pass: a virus scanner that holds a file, a disk that is not ready. A fault of ours
-/// does not pass.
-fn patiently<T>(host: &Host<'_>, mut work: impl FnMut() -> Result<T>) -> Result<T> {
+/// Retries while an error may be temporary: a virus scanner that has a file open, a disk that is not ready. A fault is
+/// permanent.
+fn retrying<T>(host: &Host<'_>, mut work: impl FnMut() -> Result<T>) -> Result<T> {
     let begun = Instant::now();
     loop {
         match work() {
@@ -127,7 +127,7 @@ fn patiently<T>(host: &Host<'_>, mut work: impl FnMut() -> Result<T>) -> Result<
     }
 }
 
-/// The log of an agent before it knows the configured log folder: beside the logs of runs.
+/// The log of an agent before it knows the configured log folder: next to the logs of runs.
 fn own_log(role: Role) -> String {
     format!("service-{}.log", role.word())
 }
@@ -149,7 +149,7 @@ fn sentence(error: &anyhow::Error) -> String {
 fn lock(role: Role, node: &mut dyn Node) -> Result<File> {
     let path = state::folder().join(&format!("{}.lock", role.word()));
     if !node.disk(&path).exists() {
-        node.save(&path, b"", Access::Administrators).with_context(|| format!("make {path}"))?;
+        node.save(&path, b"", Access::Administrators).with_context(|| format!("create {path}"))?;
     }
     let mut options = File::options();
     let file = options.write(true).open(node.disk(&path)).with_context(|| format!("open {path}"))?;
@@ -158,9 +158,7 @@ fn lock(role: Role, node: &mut dyn Node) -> Result<File> {
         Err(TryLockError::WouldBlock) => {
             let who = state::read(node, role).map_or_else(String::new, |state| format!(" (process {})", state.pid));
             let what = format!("another agent runs for {}{who}", role.service());
-            Err(Fault::new(Exit::Busy, "AgentRunsAlready", what)
-                .hint("look at it with: calicoctl-win service status")
-                .into())
+            Err(Fault::new(Exit::Busy, "AgentRunsAlready", what).hint("to see it: calicoctl-win service status").into())
         }
         Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("lock {path}")),
     }
@@ -195,7 +193,7 @@ fn with_context<T>(
     work(&mut AgentContext {
         stop: host.stop,
         boot_time: host.boot_time,
-        // It continues while the service runs, and `status` shows it: an API server that is down is no reason to end,
+        // It continues while the service runs, and `status` shows it: an API server that is down is not a reason to end,
         // and nobody would restart the service.
         startup_limit: None,
         pause: &mut |node, time| (host.pause)(node, time),
@@ -215,7 +213,7 @@ fn run(node: &mut dyn Node, command: &Command, streams: &Streams, board: &Board,
     let hangs = running.code().is_none();
     if hangs && !host.stop.requested() {
         let limit = STARTUP_RUN_LIMIT.as_secs();
-        streams.say(&format!("{} is not done after {limit} s; it is ended", command.program.name()));
+        streams.say(&format!("{} has not finished after {limit} s and is killed", command.program.name()));
     }
     let code = if hangs { running.end(host.timing.grace) } else { running.reaped() };
     host.stop.check()?;
@@ -230,9 +228,9 @@ fn run_node(
     board: &Board,
     host: &Host<'_>,
 ) -> Result<()> {
-    // Before any wait, also that of the token's renewal: until the network is up no pod may start.
+    // Before any wait, also that of the token's renewal: no pod may start until the network is up.
     cni_gate::withdraw_after_boot(node, config, &mut |event| tell(&event, Role::Node, streams, board))?;
-    // Before any wait, too: node startup may wait for the Node that kubelet makes.
+    // Before any wait, too: node startup may wait for the Node that kubelet creates.
     startup::start_stranded(node, &mut |event| tell(&event, Role::Node, streams, board));
     // In every wait: a token may expire while node startup fails for that very reason.
     let renewal = RefCell::new(Renewal::new(config, host.renew));
@@ -290,7 +288,7 @@ fn run_component(
             }
             board.readiness(match moment {
                 Moment::Runs => health::ask(at),
-                Moment::Starts | Moment::Stopped => Readiness::NotReady("Felix was started just now".into()),
+                Moment::Starts | Moment::Stopped => Readiness::NotReady("Felix was just started".into()),
             });
         }
         match moment {
@@ -336,18 +334,18 @@ fn await_network_of(
     let waited = with_context(role, streams, board, host, |context| {
         wait(node, what, HNS_LIMIT, context, |node, _| {
             let stands = state::read(node, Role::Node).and_then(|state| state.network_of_hns);
-            // What cannot be looked at is looked at again.
+            // After an error, it is read again.
             let now = node.process(HNS).ok().flatten();
             Ok(if stands.is_some() && (stands == hns || stands == now) {
                 Ok(())
             } else {
-                Err(wait::Missing("it has not said so".into()))
+                Err(wait::Missing("it has not reported that".into()))
             })
         })
     });
     match waited {
         Err(error) if error.is::<Fault>() => {
-            streams.say(&format!("{error:#}; going on without it"));
+            streams.say(&format!("{error:#}; continuing without it"));
             Ok(())
         }
         other => other,

@@ -1,5 +1,5 @@
-//! Agents with real processes, on a sandbox node: this test program plays Calico's program, and a variable says what
-//! each start does.
+//! Agents with real processes, on a sandbox node: this test program is the stand-in for Calico's program, and a
+//! variable says what each start does.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -42,7 +42,7 @@ fn component() {
                 std::process::exit(2);
             })
             .unwrap();
-            // The hello comes last: whoever sees it may end this process at once.
+            // The hello comes last: a test that sees it may end this process at once.
             eprintln!("an error of start {nth}");
             println!("\nhello from start {nth}");
             park();
@@ -59,7 +59,7 @@ fn component() {
             ctrlc::set_handler(|| ()).unwrap();
             let held = File::create("held").unwrap();
             held.lock().unwrap();
-            println!("\ngrandchild holds on");
+            println!("\ngrandchild still runs");
             park();
         }
         code => std::process::exit(code.parse().unwrap()),
@@ -98,7 +98,7 @@ impl Scm for Watcher {
 
 impl Live {
     fn new(words: &str) -> Self {
-        // Beside this program, since it is a link to it.
+        // Next to this program, because it is a link to it.
         let exe = std::env::current_exe().unwrap();
         let dir = TempDir::new_in(exe.parent().unwrap()).unwrap();
         let mut node = SandboxNode::open(dir.path()).unwrap();
@@ -148,12 +148,12 @@ impl Live {
             timing: Timing { first, most, calm, grace, live: Duration::ZERO, ..Timing::default() },
             drift: &|_| Ok(Vec::new()),
             limits: Limits::default(),
-            // The node's own clock runs faster than ours.
+            // The node's own clock runs faster than this test's.
             pause: &|node, time| {
                 self.stop.wait(time / 50, || false);
                 node.pause(time);
             },
-            renew: &|_, _| anyhow::bail!("nobody renews here"),
+            renew: &|_, _| anyhow::bail!("no renewal in this test"),
             recreate: &|_, lost, _| Ok(lost.to_vec()),
         };
         let faults = SandboxFaults::parse(self.faults).unwrap().node;
@@ -221,7 +221,7 @@ fn felix_runs_writes_its_logs_and_stops_by_ctrl_c() {
     .unwrap();
     assert!(live.log("calico-felix.err.log").contains("an error of start 0\n"));
     let log = live.log("calico-felix.log");
-    assert!(log.contains("\nbye\n") && log.contains("calico-node.exe exited with 2, as it was asked to"), "{log}");
+    assert!(log.contains("\nbye\n") && log.contains("calico-node.exe exited with 2, as requested"), "{log}");
     assert_eq!(live.state(Role::Felix).unwrap().phase, Phase::Stopped);
     assert_eq!(*live.scm.0.lock().unwrap(), ["running"]);
 }
@@ -267,7 +267,7 @@ fn b2_a_crash_loop_is_visible_from_outside() {
     assert!(
         live.log("calico-felix.log").contains("exited with 7, 3 times in a row: a crash loop; it starts again in ")
     );
-    // A service that runs has no exit code (`SERVICE_STATUS.dwWin32ExitCode`): the state and the Event Log tell.
+    // A service that runs has no exit code (`SERVICE_STATUS.dwWin32ExitCode`): the state and the Event Log have it.
     assert_eq!(*live.scm.0.lock().unwrap(), ["running"]);
 }
 
@@ -286,15 +286,15 @@ fn a_missing_program_is_retried() {
     assert!(live.log("calico-felix.log").contains(r"start C:\CalicoWindows\calico-node.exe in C:\CalicoWindows: "));
 }
 
-/// One failed look (1722, 1450, 5) would otherwise end a healthy Felix.
+/// One failed query (1722, 1450, 5) would otherwise end a healthy Felix.
 #[test]
-fn a_component_runs_on_while_windows_does_not_let_us_look() {
+fn a_component_keeps_running_while_windows_denies_access_to_it() {
     let live = Live { faults: "process hns#2+=fail", ..Live::new("run") };
     live.while_serving(Role::Felix, |live| {
         live.until_start(0);
         live.until("the message", |live| {
             let failed = live.state(Role::Felix).is_some_and(|state| state.phase == Phase::Failed);
-            failed || live.log("calico-felix.log").contains("hns cannot be looked at")
+            failed || live.log("calico-felix.log").contains("hns cannot be queried")
         });
         assert_eq!(live.state(Role::Felix).map(|state| (state.phase, state.restarts)), Some((Phase::Running, 0)));
     })
@@ -306,7 +306,7 @@ fn a_component_that_ignores_ctrl_c_is_killed_with_its_children() {
     let live = Live { grace: Duration::from_secs(1), ..Live::new("stuck") };
     let begun = Instant::now();
     live.while_serving(Role::Felix, |live| {
-        live.until("the grandchild", |live| live.log("calico-felix.log").contains("grandchild holds on"));
+        live.until("the grandchild", |live| live.log("calico-felix.log").contains("grandchild still runs"));
     })
     .unwrap();
     let took = begun.elapsed();
@@ -315,7 +315,7 @@ fn a_component_that_ignores_ctrl_c_is_killed_with_its_children() {
     live.stop.wait(Duration::ZERO, || false);
     let begun = Instant::now();
     while held.try_lock().is_err() {
-        assert!(begun.elapsed() < Duration::from_secs(10), "the grandchild lives on");
+        assert!(begun.elapsed() < Duration::from_secs(10), "the grandchild still runs");
         std::thread::yield_now();
     }
 }
@@ -328,7 +328,7 @@ fn a_second_agent_of_a_role_is_refused() {
         let error = live.serve(Role::Felix).unwrap_err();
         let fault = Fault::of(&error).unwrap();
         assert_eq!((fault.exit, fault.id), (Exit::Busy, "AgentRunsAlready"));
-        assert_eq!(live.state(Role::Felix).unwrap().phase, Phase::Running, "the first one's");
+        assert_eq!(live.state(Role::Felix).unwrap().phase, Phase::Running, "that of the first one");
     })
     .unwrap();
     assert_eq!(live.log("calico-felix.log").matches("hello").count(), 1);
@@ -347,7 +347,7 @@ fn an_unreadable_configuration_is_reported_and_starts_nothing() {
     assert!(log.contains("services.json is not what install wrote: EOF while parsing"), "{log}");
 }
 
-/// A file in place of the folder represents a full disk and a folder without write access.
+/// A file instead of the folder represents a full disk and a folder without write access.
 #[test]
 fn a_log_that_cannot_be_written_stops_nothing() {
     let live = Live::new("run");
@@ -432,7 +432,7 @@ fn felix_restarts_when_hns_was_restarted_and_the_network_was_checked() {
     );
 }
 
-/// One whose threads hang runs on, and programs nothing.
+/// A Felix with hanging threads keeps running, and programs nothing.
 #[test]
 fn felix_that_is_not_live_is_restarted() {
     let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -455,12 +455,12 @@ fn felix_that_is_not_live_is_restarted() {
     assert!(log.contains("Felix is not live, 6 times in a row: it says so (HTTP 5xx): calico-node.exe is"), "{log}");
 }
 
-/// Windows gives up a service that ends before it runs, and what depends on it: a scanner that holds a file for a moment,
-/// and a disk that is full, are no reason for that.
+/// Windows gives up a service that ends before it runs, and its dependents. A scanner that has a file open for a moment,
+/// and a full disk, must not cause that.
 #[test]
-fn what_may_pass_does_not_end_a_service_before_it_runs() {
+fn a_temporary_error_does_not_end_a_service_before_it_runs() {
     let live = Live { faults: r"save *\agent\felix.json=disk-full", ..Live::new("run") };
-    // A folder in its place cannot be read; without either, the agent begins.
+    // A folder in its place cannot be read; when it is removed, the agent starts.
     let config = live.disk(FelixConfig::PATH);
     fs::create_dir(&config).unwrap();
     std::thread::scope(|scope| {
@@ -468,8 +468,8 @@ fn what_may_pass_does_not_end_a_service_before_it_runs() {
         let stop = StopAtEnd(&live.stop);
         live.stop.wait(Duration::from_millis(300), || agent.is_finished());
         assert!(!agent.is_finished(), "it ended at once");
-        // The agent may be looking at it right now.
-        live.until("the folder to go", |_| fs::remove_dir(&config).is_ok());
+        // The agent may be reading it at this moment.
+        live.until("the folder to be removed", |_| fs::remove_dir(&config).is_ok());
         live.until("Felix", |live| agent.is_finished() || live.log("calico-felix.log").contains("hello from start 0"));
         drop(stop);
         agent.join().unwrap().unwrap();

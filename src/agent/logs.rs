@@ -44,7 +44,7 @@ pub fn last_words(node: &dyn Node, role: Role) -> Vec<String> {
     logs.iter().map(|path| tail(path).unwrap_or_default()).find(|lines| !lines.is_empty()).unwrap_or_default()
 }
 
-/// The last three lines of a log that are not ours, none longer than a screen shows.
+/// The last three lines of a log that the component wrote, none longer than a screen shows.
 fn tail(path: &Path) -> io::Result<Vec<String>> {
     let mut file = File::open(path)?;
     let size = file.metadata()?.len();
@@ -61,7 +61,7 @@ fn tail(path: &Path) -> io::Result<Vec<String>> {
 /// How long after a failed write the next one is tried.
 const RETRY: SignedDuration = SignedDuration::from_secs(1);
 
-/// How many bytes of our own messages wait for the component to end its line.
+/// How many bytes of the agent's messages wait for the component to end its line.
 const ASIDE: usize = 16 * 1024;
 
 /// One log, for example `calico-felix.log`. Writes go to the file at once; nothing is buffered.
@@ -71,7 +71,7 @@ pub struct LogFile {
     limits: Limits,
     open: Option<Open>,
     lost: Lost,
-    /// Our messages that wait for the end of the component's line.
+    /// The agent's messages that wait for the end of the component's line.
     aside: Vec<u8>,
 }
 
@@ -122,7 +122,7 @@ impl LogFile {
         }
     }
 
-    /// Appends a line of our own, after the component's current line.
+    /// Appends a line of the agent, after the component's current line.
     pub fn say(&mut self, line: &str, now: Timestamp) {
         let line = format!("{now:.3} calicoctl-win: {}\n", line.replace('\n', " "));
         if self.open.as_ref().is_some_and(|open| !open.whole) {
@@ -192,7 +192,7 @@ impl LogFile {
 
     /// How much may be written before the file must be rotated, so that no line is split.
     fn until_rotation(&self, bytes: &[u8]) -> usize {
-        // The same for our own messages that wait for the end of the line.
+        // The same for the agent's messages that wait for the end of the line.
         let full = if self.aside.is_empty() { self.limits.size } else { 0 };
         let left = self.open.as_ref().map_or(0, |open| full.saturating_sub(open.size));
         let left = usize::try_from(left).unwrap_or(usize::MAX);
@@ -262,28 +262,28 @@ impl LogFile {
         self.open = Some(Open { file, size: about.len(), since, whole });
         self.prune();
         if !whole {
-            // A power cut left half a line.
+            // A power cut left an incomplete line.
             self.put(b"\n")?;
         }
         Ok(())
     }
 
     /// Rotates the file to the name that NSSM would have given it. It stays open until it has that name, so that no line
-    /// is lost if another process does not let it be renamed: Windows asks for `FILE_SHARE_DELETE` of everybody who has
-    /// it open (ours has), and answers "sharing violation" (32) or "access is denied" (5) without.
+    /// is lost if another process does not let it be renamed: Windows requires `FILE_SHARE_DELETE` of every process that
+    /// has it open (this one has it), and fails with "sharing violation" (32) or "access is denied" (5) without.
     fn rotate(&mut self, now: Timestamp) {
         let mut to = (0..1000).map(|n| aside_name(&self.path, now + SignedDuration::from_millis(n)));
         let renamed = to.find(|to| !to.exists()).map(|to| fs::rename(&self.path, to));
         match renamed {
             Some(Ok(())) => self.open = None,
-            // Somebody removed or renamed it: the next write makes a new one.
+            // Somebody removed or renamed it: the next write creates a new one.
             Some(Err(error)) if error.kind() == io::ErrorKind::NotFound => self.open = None,
-            _ => self.go_on_with_it(now),
+            _ => self.postpone_rotation(now),
         }
     }
 
     /// Lets a file that cannot be rotated grow by another tenth.
-    fn go_on_with_it(&mut self, now: Timestamp) {
+    fn postpone_rotation(&mut self, now: Timestamp) {
         let extra = self.limits.size / 10;
         if let Some(open) = &mut self.open {
             open.size = self.limits.size.saturating_sub(extra);
@@ -293,7 +293,7 @@ impl LogFile {
 
     /// Removes the oldest files beyond the limits.
     fn prune(&self) {
-        let mut kept = put_aside(&self.path);
+        let mut kept = rotated_files(&self.path);
         kept.reverse();
         let mut total = 0;
         for (n, path) in kept.iter().enumerate() {
@@ -324,7 +324,7 @@ fn aside_name(path: &Path, at: Timestamp) -> PathBuf {
 }
 
 /// The rotated files of a log, oldest first: `calico-felix.err-20260102T150405.678.log`.
-pub fn put_aside(path: &Path) -> Vec<PathBuf> {
+pub fn rotated_files(path: &Path) -> Vec<PathBuf> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let prefix = format!("{}-", name.strip_suffix(".log").unwrap_or(&name));
     let is_time =
@@ -353,7 +353,7 @@ mod tests {
     }
 
     fn all(folder: &Path) -> Vec<(String, String)> {
-        let mut files = put_aside(&folder.join("calico-felix.log"));
+        let mut files = rotated_files(&folder.join("calico-felix.log"));
         files.push(folder.join("calico-felix.log"));
         let name = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().into_owned();
         files.iter().map(|path| (name(path), fs::read_to_string(path).unwrap_or_default())).collect()
@@ -369,7 +369,7 @@ mod tests {
             log.write(piece, at(n as i64));
         }
         let files = all(dir.path());
-        assert_eq!(files.len(), 4, "three put aside, and the one at hand: {files:?}");
+        assert_eq!(files.len(), 4, "three rotated, and the current one: {files:?}");
         for (name, text) in &files {
             assert!(text.len() <= 125 && text.ends_with('\n') && text.starts_with("line "), "{name}: {text}");
         }
@@ -382,7 +382,7 @@ mod tests {
     /// without `FILE_SHARE_DELETE`.
     #[cfg(windows)]
     #[test]
-    fn a_reader_that_blocks_the_rotation_costs_no_line() {
+    fn no_line_is_lost_if_a_reader_blocks_the_rotation() {
         use std::os::windows::fs::OpenOptionsExt;
         const SHARE_READ_WRITE: u32 = 1 | 2;
         let dir = TempDir::new().unwrap();
@@ -395,13 +395,13 @@ mod tests {
             log.write(line.as_bytes(), at(n as i64));
             assert_eq!(log.dropped(), 0, "at line {n}");
         }
-        assert_eq!(fs::read_to_string(&path).unwrap(), lines[..40].concat(), "it grows on");
+        assert_eq!(fs::read_to_string(&path).unwrap(), lines[..40].concat(), "it keeps growing");
         drop(reader);
         for line in &lines[40..] {
             log.write(line.as_bytes(), at(100));
         }
         let files = all(dir.path());
-        assert!(files.len() > 1, "and is rotated once the reader is gone");
+        assert!(files.len() > 1, "and is rotated when the reader has closed it");
         assert_eq!(files.iter().map(|(_, text)| text.as_str()).collect::<String>(), lines.concat());
     }
 
@@ -423,7 +423,7 @@ mod tests {
         for second in 0..30 {
             log.write(&[[b'x'; 50].as_slice(), b"\n"].concat(), at(second));
         }
-        assert_eq!(put_aside(&dir.path().join("calico-felix.log")).len(), 2);
+        assert_eq!(rotated_files(&dir.path().join("calico-felix.log")).len(), 2);
     }
 
     /// A folder that cannot be created, because a file has its name, represents a full disk and a folder without write
@@ -442,11 +442,11 @@ mod tests {
         let text = fs::read_to_string(folder.join("calico-felix.log")).unwrap();
         let (note, rest) = text.split_once('\n').unwrap();
         assert!(note.contains(" bytes of this log are missing here: "), "{note}");
-        assert_eq!((rest, log.dropped()), ("whole\n", 0), "half a line is none");
+        assert_eq!((rest, log.dropped()), ("whole\n", 0), "an incomplete line does not count");
     }
 
     #[test]
-    fn our_messages_are_between_the_components_lines() {
+    fn the_agents_messages_are_between_the_components_lines() {
         let dir = TempDir::new().unwrap();
         let mut log = LogFile::new(dir.path(), "calico-felix.log", Limits::default());
         log.write(b"first ha", at(0));
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_line_from_before_a_power_cut_is_ended() {
+    fn an_incomplete_line_from_before_a_power_cut_is_ended() {
         let dir = TempDir::new().unwrap();
         fs::write(dir.path().join("calico-felix.log"), "torn").unwrap();
         LogFile::new(dir.path(), "calico-felix.log", Limits::default()).write(b"next\n", Timestamp::now());

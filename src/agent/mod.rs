@@ -46,7 +46,7 @@ use wait::{Missing, wait};
 /// Runs a command on the node to its end and returns its exit code. An error means that the command could not be run.
 pub type Run<'a> = &'a mut dyn FnMut(&mut dyn Node, &Command) -> Result<i32>;
 
-/// The items that are not as the last run left them; none while a run changes them.
+/// The items that differ from what the last run left; none while a run changes them.
 pub type Drift<'a> = &'a dyn Fn(&mut dyn Node) -> Result<Vec<String>>;
 
 /// What the steps of an agent need besides the node.
@@ -62,7 +62,7 @@ pub struct AgentContext<'a> {
     pub run: Run<'a>,
     /// Re-creates pods that lost their network.
     pub recreate: cni_gate::Recreate<'a>,
-    /// What is not as the last run left it, and how often CalicoNode looks.
+    /// Differences from what the last run left, and how often CalicoNode checks.
     pub drift: Drift<'a>,
     pub drift_every: Duration,
     pub events: Sink<'a>,
@@ -81,8 +81,8 @@ pub fn read_config(node: &dyn Node) -> Result<AgentConfig> {
     let text = match fs::read(node.disk(&path)) {
         Ok(text) => text,
         Err(e) if e.kind() == ErrorKind::NotFound => {
-            return Err(Fault::new(Exit::NotInstalled, "AgentConfigMissing", format!("{path} is not there"))
-                .hint("run `calicoctl-win install`: it tells the services what to run")
+            return Err(Fault::new(Exit::NotInstalled, "AgentConfigMissing", format!("{path} does not exist"))
+                .hint("run `calicoctl-win install`: it writes the file")
                 .into());
         }
         Err(e) => return Err(e).with_context(|| format!("read {path}")),
@@ -99,13 +99,13 @@ pub fn read_config(node: &dyn Node) -> Result<AgentConfig> {
 fn parse<T: DeserializeOwned>(path: &WinPath, text: &[u8]) -> Result<T> {
     serde_json::from_slice(text).map_err(|error| {
         Fault::new(Exit::InvalidConfig, "AgentConfigInvalid", format!("{path} is not what install wrote"))
-            .hint("write it again with: calicoctl-win install")
+            .hint("to write it again: calicoctl-win install")
             .because(error)
     })
 }
 
 /// Does what comes before a service's program, and returns the program to keep running: none for CalicoNode, which is
-/// then done until kubelet or Windows starts again.
+/// then waits until kubelet or Windows starts again.
 ///
 /// # Errors
 /// When a wait reaches its limit, naming what is missing, or the node refuses a change.
@@ -141,7 +141,7 @@ fn await_bring_up(node: &mut dyn Node, context: &mut AgentContext<'_>) -> Result
         Ok(is_brought_up(node, &boot).unwrap_or_else(|error| Err(Missing(format!("{error:#}")))))
     })?;
     // The mark comes before node startup, for upstream's kubelet script. Once it is there, the agent's state is of this
-    // boot. Like node startup this has no limit: a datastore that is down is no reason to end.
+    // boot. Like node startup this has no limit: a datastore that is down is not a reason to end.
     let limit = context.startup_limit.unwrap_or(Duration::MAX);
     wait(node, "Calico's node startup in CalicoNode", limit, context, |node, _| {
         let so_far = match state::live(node, Role::Node) {
@@ -154,12 +154,12 @@ fn await_bring_up(node: &mut dyn Node, context: &mut AgentContext<'_>) -> Result
     })
 }
 
-/// Whether CalicoNode has brought up the network in this boot. An error is no answer: Windows is asked again.
+/// Whether CalicoNode has brought up the network in this boot. After an error, Windows is asked again.
 fn is_brought_up(node: &dyn Node, boot: &str) -> Result<Result<(), Missing>> {
     if node.get(&startup::boot_id())? == Some(State::RegValue(RegValue::String(boot.to_owned()))) {
         return Ok(Ok(()));
     }
     let runs = node.get(&Id::Running("CalicoNode".into()))?.is_some();
-    let service = if runs { "is still at it" } else { "does not run" };
+    let service = if runs { "is still starting it" } else { "does not run" };
     Ok(Err(Missing(format!("the service CalicoNode {service}"))))
 }

@@ -26,8 +26,8 @@ const MANAGEMENT_IP_LIMIT: Duration = Duration::from_secs(120);
 /// How long a new vSwitch must be unchanged to count as settled: DHCP, the search for duplicate addresses and routes
 /// come one after the other. Upstream sleeps 10 s; [`Upkeep`] detects later problems.
 const SETTLED: Duration = Duration::from_secs(3);
-/// How often HNS is asked while it makes a vSwitch: each question waits for it, and keeps it from its work. The adapters
-/// are looked at in every poll.
+/// How often HNS is asked while it creates a vSwitch: each request waits for it, and slows it down. The adapters are
+/// read in every poll.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 /// How long the adapter that had the host's address before the boot is preferred to others.
 const HOLDER_LIMIT: Duration = Duration::from_secs(30);
@@ -113,8 +113,8 @@ impl Upkeep {
         self.refused = refused;
     }
 
-    /// While the service runs, only an administrator changes the interface: what it has then is what the next vSwitch
-    /// is to have.
+    /// While the service runs, only an administrator changes the interface: the next vSwitch gets its current
+    /// configuration.
     fn learn(&mut self, node: &mut dyn Node, events: Sink<'_>) -> Result<()> {
         let adapters = configs(node)?;
         let Some((_, now)) = adapters.into_iter().find(|(name, ip)| *name == self.interface && serves(ip)) else {
@@ -130,7 +130,7 @@ impl Upkeep {
             && let Some(mut saved) = NetworkBackup::load(node)?.filter(|saved| saved.restored)
             && saved.learn(node, &self.interface, &now)?
         {
-            let message = format!("{} has another configuration; that is kept from now on", self.interface);
+            let message = format!("{} has another configuration, which is kept from now on", self.interface);
             events(Event::Log { message });
         }
         Ok(())
@@ -148,14 +148,14 @@ impl Upkeep {
         }
         let adapters = configs(node)?;
         let Some((interface, _)) = adapters.iter().find(|(_, ip)| has(ip, self.management_ip)) else {
-            // The address is still moving: there is no interface for them yet.
+            // The address is still moving: there is no interface for the routes yet.
             return Ok(());
         };
         for Route { prefix, next_hop, metric, .. } in lost {
             let id = Id::Route(*prefix);
-            events(Event::Log { message: format!("{id} is put back on {interface}") });
+            events(Event::Log { message: format!("{id} is restored on {interface}") });
             let route = State::Route { interface: interface.clone(), next_hop: *next_hop, metric: *metric };
-            node.put(&id, Some(&route)).with_context(|| format!("put back {id}"))?;
+            node.put(&id, Some(&route)).with_context(|| format!("restore {id}"))?;
         }
         Ok(())
     }
@@ -187,8 +187,8 @@ fn remove_stale(node: &mut dyn Node, context: &mut AgentContext<'_>) -> Result<(
     Ok(())
 }
 
-/// The physical adapters of which one is to have an address before the vSwitch is made: on another one HNS would make
-/// it there. The one of the config, or those that had a gateway before; none if that is unknown.
+/// The physical adapters of which one must have an address before the vSwitch is created: otherwise HNS would create it
+/// on another adapter. The one of the config, or those that had a gateway before; none if that is unknown.
 fn holders(config: &AgentConfig, before: Option<&NetworkBackup>) -> Vec<String> {
     let routed = |saved: &NetworkBackup| -> Vec<String> {
         let with_gateway = saved.adapters.iter().filter(|(_, ip)| ip.gateway.is_some());
@@ -200,7 +200,7 @@ fn holders(config: &AgentConfig, before: Option<&NetworkBackup>) -> Vec<String> 
     }
 }
 
-/// Waits for an address that others can reach: on one of the `holders` for a while, then on any adapter. Returns whether
+/// Waits for an address that other machines can reach: on one of the `holders` for a while, then on any adapter. Returns whether
 /// the machine has a default route.
 fn await_address(
     node: &mut dyn Node,
@@ -277,8 +277,8 @@ fn make_external(node: &mut dyn Node, config: &AgentConfig, context: &mut AgentC
     match &there {
         Some(there) if there.satisfies(&wanted) && !remade => return Ok(false),
         Some(State::Network(there)) if there.subnet != Some(networks::bootstrap_prefix()) => {
-            // Another product's. It keeps a vSwitch just as well.
-            let message = format!("the HNS network External is not ours ({there:?}); it is used as it is");
+            // Another product's network keeps a vSwitch as well.
+            let message = format!("the HNS network External is not Calico's ({there:?}); it is used as it is");
             (context.events)(Event::Warning { id: "ForeignExternalNetwork", message });
             return Ok(false);
         }
@@ -287,11 +287,12 @@ fn make_external(node: &mut dyn Node, config: &AgentConfig, context: &mut AgentC
     context.stop.check()?;
     NetworkBackup::take(node)?;
     if there.is_some() {
-        // Ours, but of another backend, adapter or VSID, or not shown by both versions of HNS.
+        // Calico's, but with another backend, adapter or VSID, or not shown by both versions of HNS.
         node.put(&id, None).context("remove the HNS network External of another backend")?;
     }
     (context.events)(Event::ConnectivityNotice {
-        message: "the vSwitch takes the network adapter: connections over it stall or drop for some seconds".into(),
+        message: "the vSwitch takes over the network adapter: connections over it stall or drop for some seconds"
+            .into(),
         resume_with: "calicoctl-win status --wait".into(),
     });
     loop {
@@ -321,9 +322,9 @@ pub(super) fn is_seen(node: &mut dyn Node, name: &str, context: &mut AgentContex
     Ok(true)
 }
 
-/// Deletes a network that version 2 of HNS does not show, so that it is made again.
+/// Deletes a network that version 2 of HNS does not show, so that it is re-created.
 pub(super) fn remove_unseen(node: &mut dyn Node, name: &str, context: &mut AgentContext<'_>) -> Result<()> {
-    let message = format!("version 2 of HNS does not show the HNS network {name}: it is made again");
+    let message = format!("version 2 of HNS does not show the HNS network {name}: it is re-created");
     (context.events)(Event::Log { message });
     context.stop.check()?;
     let what = || format!("delete the HNS network {name}, which version 2 of HNS does not show");
@@ -331,7 +332,7 @@ pub(super) fn remove_unseen(node: &mut dyn Node, name: &str, context: &mut Agent
 }
 
 /// Waits until the host has its address on the vSwitch: HNS knows it, an adapter has it and, if the machine had a
-/// default route, that is there again too. A new vSwitch must be unchanged for some polls. Returns the address and the
+/// default route, it has that again too. A new vSwitch must be unchanged for some polls. Returns the address and the
 /// interface.
 fn await_management_ip(
     node: &mut dyn Node,
@@ -353,7 +354,7 @@ fn await_management_ip(
             let found = match said.as_ref() {
                 Some((_, Ok(ip))) => on_adapter(node, *ip, routed, saved.as_ref())?,
                 Some((_, Err(why))) => Err(Missing(why.clone())),
-                None => Err(Missing("HNS was not asked yet".into())),
+                None => Err(Missing("HNS has not been asked yet".into())),
             };
             let (ip, name, config) = match found {
                 Ok(found) => found,
@@ -376,8 +377,8 @@ fn await_management_ip(
     found
 }
 
-/// The management IP of `External` by HNS, or why there is none. HNS that is late has none yet: it may make the vSwitch
-/// for minutes (azure-container-networking issue 1369, WSL issue 40246).
+/// The management IP of `External` by HNS, or why there is none. A slow HNS has none yet: creating the vSwitch may
+/// take minutes (azure-container-networking issue 1369, WSL issue 40246).
 fn said_by_hns(node: &dyn Node) -> Result<Result<Ipv4Addr, String>> {
     let there = match node.get(&external()) {
         Err(error) if Fault::id_of(&error) == "HnsStuck" => return Ok(Err("HNS has not answered yet".into())),
@@ -386,10 +387,10 @@ fn said_by_hns(node: &dyn Node) -> Result<Result<Ipv4Addr, String>> {
     Ok(match there {
         Some(State::Network(Network { management_ip: Some(ip), .. })) if reachable(ip) => Ok(ip),
         Some(State::Network(Network { management_ip: Some(ip), .. })) => {
-            Err(format!("HNS has only {ip}, which others cannot reach"))
+            Err(format!("HNS has only {ip}, which other machines cannot reach"))
         }
         Some(_) => Err("HNS does not know it yet".into()),
-        None => Err("the network is gone".into()),
+        None => Err("the network does not exist".into()),
     })
 }
 
@@ -421,7 +422,7 @@ fn has(config: &IpConfig, ip: Ipv4Addr) -> bool {
     config.addresses.iter().any(|cidr| cidr.addr() == ip)
 }
 
-/// RemoteAccess uses interface numbers for BGP, and these have changed. Left stopped if it did not run before and does
+/// RemoteAccess uses interface numbers for BGP, and these have changed. Not started if it did not run before and does
 /// not now.
 fn restart_remote_access(node: &mut dyn Node, ran: bool) -> Result<()> {
     let id = remote_access();
@@ -437,5 +438,5 @@ fn external() -> Id {
 }
 
 fn known(cidr: &str) -> Cidr {
-    cidr.parse().expect("a literal CIDR is one")
+    cidr.parse().expect("a literal CIDR is valid")
 }

@@ -46,7 +46,7 @@ pub struct Route {
     pub metric: u32,
 }
 
-/// An address that others can reach.
+/// An address that other machines can reach.
 pub fn reachable(ip: Ipv4Addr) -> bool {
     !ip.is_loopback() && !ip.is_link_local() && !ip.is_unspecified()
 }
@@ -56,7 +56,7 @@ impl NetworkBackup {
         WinPath::known(SAVED_NETWORK)
     }
 
-    /// What was saved last. None if there is no file, or it cannot be parsed: it cannot be torn, since it is replaced
+    /// The last save. None if there is no file, or it cannot be parsed: it is never incomplete, because it is replaced
     /// atomically.
     ///
     /// # Errors
@@ -77,7 +77,7 @@ impl NetworkBackup {
     pub fn take(node: &mut dyn Node) -> Result<Self> {
         let now = Self::look(node)?;
         let saved = match Self::load(node)? {
-            Some(before) => now.on_top_of(before),
+            Some(before) => now.merged_over(before),
             None => now,
         };
         saved.store(node)?;
@@ -106,16 +106,16 @@ impl NetworkBackup {
         Ok(Self { restored: false, adapters, routes: routes.collect(), remote_access })
     }
 
-    fn on_top_of(mut self, before: Self) -> Self {
+    fn merged_over(mut self, before: Self) -> Self {
         if !before.restored {
             self.remote_access |= before.remote_access;
         }
         for (name, former) in before.adapters {
-            let stands = self.adapters.get(&name).is_some_and(|now| match before.restored {
+            let is_current = self.adapters.get(&name).is_some_and(|now| match before.restored {
                 false => serves(now) && (former.dhcp || !now.dhcp),
-                true => former.dhcp || is_administrators(now, &former),
+                true => former.dhcp || is_set_by_administrator(now, &former),
             });
-            if !stands {
+            if !is_current {
                 self.adapters.insert(name, former);
             }
         }
@@ -150,7 +150,7 @@ impl NetworkBackup {
     }
 
     /// Restores a static address that the host's side of a vSwitch did not get: Windows Server 2004 and 20H2 lose it
-    /// (microsoft/SDN issue 498). Reports it. Does nothing with DHCP, whose address arrives by itself, or if the
+    /// (microsoft/SDN issue 498). Reports it. Does nothing with DHCP, whose address arrives automatically, or if the
     /// address is there.
     ///
     /// # Errors
@@ -167,7 +167,7 @@ impl NetworkBackup {
             let host = switch.or_else(|| now.iter().find(|(other, _)| other == name));
             let (Some((host, _)), false, false) = (host, wanted.is_empty(), elsewhere) else { continue };
             let addresses: Vec<String> = wanted.iter().map(ToString::to_string).collect();
-            let message = format!("{host} lost the static address {}; it is put back", addresses.join(", "));
+            let message = format!("{host} lost the static address {}, which is restored", addresses.join(", "));
             events(Event::Warning { id: "StaticAddressRestored", message });
             let id = Id::Adapter(host.clone());
             node.put(&id, Some(&State::Adapter(former.clone()))).with_context(|| format!("configure {id}"))?;
@@ -195,20 +195,20 @@ impl NetworkBackup {
         if same(&wanted, &now) {
             return Ok(());
         }
-        events(Event::Log { message: format!("{interface} lost settings to the vSwitch; they are put back") });
+        events(Event::Log { message: format!("{interface} lost settings to the vSwitch, which are restored") });
         node.put(&id, Some(&State::Adapter(wanted))).map(drop).with_context(|| format!("configure {id}"))
     }
 }
 
-/// Whether an adapter has an address that others can reach.
+/// Whether an adapter has an address that other machines can reach.
 pub fn serves(config: &IpConfig) -> bool {
     config.addresses.iter().any(|cidr| reachable(cidr.addr()))
 }
 
 /// Whether an administrator gave this configuration to an adapter that had a static one when the service ran last. A
-/// vSwitch that Windows made at the boot may have DHCP in its place (calico issue 4631), and an address that is still
-/// being searched for duplicates is not there yet.
-fn is_administrators(now: &IpConfig, former: &IpConfig) -> bool {
+/// vSwitch that Windows created at the boot may have DHCP instead (calico issue 4631), and an address that Windows
+/// still tests for duplicates does not exist yet.
+fn is_set_by_administrator(now: &IpConfig, former: &IpConfig) -> bool {
     let new = |cidr: &Cidr| !former.addresses.contains(cidr);
     !now.dhcp && now.addresses.iter().any(|cidr| reachable(cidr.addr()) && new(cidr))
 }
@@ -269,23 +269,23 @@ mod tests {
     }
 
     #[test]
-    fn a_save_from_before_a_crash_overrides_the_half_made_vswitch() {
+    fn a_save_from_before_a_crash_overrides_an_incomplete_vswitch() {
         let before = config(false, "10.20.0.21/24");
-        let half_made = saved(false, config(true, "169.254.21.21/16"), &[]);
-        let merged = half_made.clone().on_top_of(saved(false, before.clone(), &["169.254.169.254/32"]));
+        let incomplete = saved(false, config(true, "169.254.21.21/16"), &[]);
+        let merged = incomplete.clone().merged_over(saved(false, before.clone(), &["169.254.169.254/32"]));
         assert_eq!(merged.adapters["Ethernet"], before);
         assert_eq!(merged.routes.len(), 1);
-        // What was restored is done; its routes are lost at every boot.
+        // The restored part is complete; its routes are lost at every boot.
         let lease = config(true, "10.20.0.33/24");
-        let merged = half_made.clone().on_top_of(saved(true, lease, &["169.254.169.254/32"]));
-        assert_eq!(merged.adapters, half_made.adapters);
+        let merged = incomplete.clone().merged_over(saved(true, lease, &["169.254.169.254/32"]));
+        assert_eq!(merged.adapters, incomplete.adapters);
         assert_eq!(merged.routes.len(), 1);
     }
 
     #[test]
     fn a_static_address_is_kept_over_boots_until_an_administrator_gives_another() {
         let former = saved(true, config(false, "10.20.0.21/24"), &[]);
-        let kept = |now: IpConfig| saved(false, now, &[]).on_top_of(former.clone()).adapters["Ethernet"].clone();
+        let kept = |now: IpConfig| saved(false, now, &[]).merged_over(former.clone()).adapters["Ethernet"].clone();
         let mut probed = config(false, "10.20.0.21/24");
         probed.addresses.clear();
         for lost in [config(true, "169.254.21.21/16"), config(true, "10.20.0.77/24"), probed] {
@@ -298,7 +298,7 @@ mod tests {
     #[test]
     fn an_administrators_new_address_is_not_reverted() {
         let now = saved(false, config(false, "10.20.0.99/24"), &[]);
-        let merged = now.clone().on_top_of(saved(false, config(false, "10.20.0.21/24"), &[]));
+        let merged = now.clone().merged_over(saved(false, config(false, "10.20.0.21/24"), &[]));
         assert_eq!(merged.adapters, now.adapters);
     }
 

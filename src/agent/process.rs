@@ -33,7 +33,7 @@ impl Streams {
         Self { out: Arc::new(Mutex::new(out)), err: Arc::new(Mutex::new(err)) }
     }
 
-    /// Appends a line of our own.
+    /// Appends a line of the agent.
     pub fn say(&self, line: &str) {
         locked(&self.out).say(line, Timestamp::now());
     }
@@ -94,14 +94,14 @@ impl Running {
         *locked(&self.exit.0)
     }
 
-    /// Asks it to end, waits for `grace`, then kills it with its children. Returns the exit code.
+    /// Requests that it ends, waits for `grace`, then kills it with its children. Returns the exit code.
     pub fn end(self, grace: Duration) -> i32 {
         if let Some(job) = &self.job
             && self.code().is_none()
-            && (job.interrupt().is_err() || self.gone(grace).is_none())
+            && (job.interrupt().is_err() || self.exit_within(grace).is_none())
         {
             job.kill();
-            self.gone(GONE);
+            self.exit_within(GONE);
         }
         self.reaped()
     }
@@ -118,7 +118,7 @@ impl Running {
         self.code().unwrap_or(-1)
     }
 
-    fn gone(&self, limit: Duration) -> Option<i32> {
+    fn exit_within(&self, limit: Duration) -> Option<i32> {
         let (code, bell) = &*self.exit;
         let (code, _) =
             bell.wait_timeout_while(locked(code), limit, |code| code.is_none()).unwrap_or_else(PoisonError::into_inner);

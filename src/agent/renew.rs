@@ -1,5 +1,5 @@
 //! Renews the node's token after two thirds of its lifetime: the agent of CalicoNode does it, with the token that is
-//! still valid. And restarts what reads the token when it changed: client-go reads a token in a kubeconfig once, when
+//! still valid. It also restarts the programs that read the token when it changed: client-go reads a token in a kubeconfig once, when
 //! the program starts. (The CNI plugin starts for each pod, and node startup for each kubelet.)
 
 use std::fs;
@@ -21,7 +21,7 @@ pub type Renew<'a> = &'a dyn Fn(&mut dyn Node, &WinPath) -> Result<Option<Timest
 /// How often the kubeconfig is checked.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 
-/// After a failure: twice as long each time, up to an hour, since somebody may be fixing it.
+/// After a failure: twice as long each time, up to an hour, because somebody may be fixing it.
 const LAST_PAUSE: Duration = Duration::from_secs(3600);
 
 /// How often the same problem is reported again.
@@ -67,7 +67,7 @@ impl<'a> Renewal<'a> {
         let Some(expires) = credentials.expires else { return self.well() };
         let due = match &credentials.login {
             Login::Token(token) => kubeconfig::claims(token.reveal()).renew_from(),
-            // Nobody renews a certificate automatically; a month is enough to ask for it.
+            // A certificate is not renewed automatically; a month before its expiry is enough for a warning.
             Login::Certificate { .. } => Some(expires - SignedDuration::from_hours(30 * 24)),
         };
         if due.is_none_or(|due| now < due) {
@@ -76,7 +76,7 @@ impl<'a> Renewal<'a> {
         match (self.renew)(node, &path) {
             Ok(until) => {
                 self.well();
-                let until = until.map_or_else(String::new, |until| format!(", it holds until {until:.0}"));
+                let until = until.map_or_else(String::new, |until| format!(", it is valid until {until:.0}"));
                 events(Event::Log { message: format!("the token in {path} was renewed{until}") });
                 // One that expires as soon as it is issued means a wrong clock.
                 self.looked = Some((node.now(), LAST_PAUSE));
@@ -103,9 +103,9 @@ impl<'a> Renewal<'a> {
         });
         let hint = fault.and_then(|fault| fault.hint.clone()).map_or_else(String::new, |hint| format!("; {hint}"));
         let (state, ends) = if expires <= now {
-            ("has ended", "nothing of Calico on this node can talk to the API server any more")
+            ("has expired", "Calico on this node can no longer connect to the API server")
         } else {
-            ("ends", "it is tried again until then")
+            ("expires", "the renewal is retried until then")
         };
         let message =
             format!("the login in {path} {state} at {expires:.0} and is not renewed ({ends}): {error:#}{hint}");
@@ -237,7 +237,7 @@ mod tests {
         let told = scene.live(600, &mut renewal);
         let days: Vec<&str> = told.iter().map(|line| line.split(':').next().unwrap()).collect();
         assert_eq!(days, ["day 243", "day 486"], "{told:#?}");
-        assert!(told[0].contains("was renewed, it holds until "), "{told:#?}");
+        assert!(told[0].contains("was renewed, it is valid until "), "{told:#?}");
         assert_eq!(renewal.trouble(), None);
     }
 
@@ -258,11 +258,9 @@ mod tests {
         let mut renewal = Renewal::new(&config, &renew);
         let told = scene.live(245, &mut renewal);
         assert_eq!(told.len(), 2, "once a day: {told:#?}");
-        assert!(
-            told[0].starts_with(
-                r"day 243: TokenRenewalForbidden: the login in C:\CalicoWindows\calico-kube-config ends at "
-            )
-        );
+        assert!(told[0].starts_with(
+            r"day 243: TokenRenewalForbidden: the login in C:\CalicoWindows\calico-kube-config expires at "
+        ));
         assert!(told[0].ends_with("it may not; let it"), "{told:#?}");
         assert!(*tries.borrow() > 20, "but tried every hour");
         assert!(renewal.trouble().is_some());
@@ -273,7 +271,7 @@ mod tests {
 
         *allowed.borrow_mut() = false;
         let told = scene.live(400, &mut renewal);
-        assert!(told.last().unwrap().contains("has ended at "), "{:?}", told.last());
+        assert!(told.last().unwrap().contains("has expired at "), "{:?}", told.last());
     }
 
     #[test]
@@ -285,7 +283,7 @@ mod tests {
         assert_eq!(scene.live(300, &mut renewal), Vec::<String>::new());
         assert_eq!(renewal.trouble(), None);
 
-        let never = |_: &mut dyn Node, _: &WinPath| panic!("nobody asked for that");
+        let never = |_: &mut dyn Node, _: &WinPath| panic!("not requested");
         let credentials = NodeCredentials {
             server: "https://10.0.0.1:6443".into(),
             ca_pem: String::new(),
@@ -310,6 +308,6 @@ mod tests {
         assert!(read.changed(&scene.node));
         assert!(!read.changed(&scene.node));
         fs::remove_file(scene.node.disk(&scene.path)).unwrap();
-        assert!(!read.changed(&scene.node), "one that is away for a moment");
+        assert!(!read.changed(&scene.node), "a file that is missing for a moment");
     }
 }

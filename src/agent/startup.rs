@@ -30,10 +30,10 @@ const LAST_BACKOFF: Duration = Duration::from_secs(60);
 /// How long HNS may need from its start to its first response.
 const HNS_STARTS: Duration = Duration::from_secs(60);
 
-/// How long HNS may be late while it makes a vSwitch; rke2 waits as long.
+/// How long HNS may take while it creates a vSwitch; rke2 waits as long.
 const HNS_IS_BUSY: Duration = Duration::from_secs(5 * 60);
 
-/// The pause before HNS is asked again that did not answer.
+/// The pause before an HNS that did not answer is asked again.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// How often the routes and HNS are checked. Nothing waits for the result.
@@ -63,13 +63,14 @@ pub fn bring_up(node: &mut dyn Node, config: &AgentConfig, context: &mut AgentCo
     Ok(upkeep)
 }
 
-/// Starts what Windows gave up when an earlier start of this service failed: it never tries again by itself.
+/// Starts the services that Windows did not start because an earlier start of this service failed: Windows does not
+/// retry.
 pub fn start_stranded(node: &mut dyn Node, events: Sink<'_>) {
     match node.start_stranded(Role::Node.service()) {
         Ok(started) if started.is_empty() => {}
         Ok(started) => {
             let names = started.join(", ");
-            let message = format!("Windows had given up to start {names}, since CalicoNode failed: started now");
+            let message = format!("Windows did not start {names} because CalicoNode had failed: they are started now");
             events(Event::Log { message });
         }
         Err(error) => events(Event::Log { message: format!("{error:#}") }),
@@ -77,7 +78,7 @@ pub fn start_stranded(node: &mut dyn Node, events: Sink<'_>) {
 }
 
 /// HNS has a process before it answers, at boot and after a restart, and answers late while it makes a vSwitch. Ending
-/// this service then would help nobody: `work`, which changes nothing if run again, is repeated.
+/// this service then would not help: `work`, which changes nothing if run again, is repeated.
 fn once_hns_answers<T>(
     node: &mut dyn Node,
     context: &mut AgentContext<'_>,
@@ -100,7 +101,7 @@ fn once_hns_answers<T>(
         }
         context.stop.check()?;
         if paused.is_zero() {
-            (context.events)(Event::Log { message: format!("{error:#}; it is asked again") });
+            (context.events)(Event::Log { message: format!("{error:#}; HNS is asked again") });
         }
         (context.pause)(node, pause);
         paused += pause;
@@ -108,7 +109,7 @@ fn once_hns_answers<T>(
 }
 
 /// Writes the marks of this boot: for upstream's kubelet script, which waits until `LastBootTime` is its own text of
-/// `Win32_OperatingSystem.LastBootUpTime`, and for ourselves.
+/// `Win32_OperatingSystem.LastBootUpTime`, and for this program.
 fn mark_booted(node: &mut dyn Node, boot_time: String) -> Result<()> {
     let boot = node.boot_id()?;
     for (id, text) in [(last_boot_time(), boot_time), (boot_id(), boot)] {
@@ -125,8 +126,8 @@ fn mark(node: &mut dyn Node, id: &Id, text: String) -> Result<()> {
     Ok(())
 }
 
-/// Keeps the text for upstream's script as Windows would say it now: it changes with the account's region, with the
-/// time zone, and when the clock is set, since Windows moves its start time along.
+/// Keeps the text for upstream's script as Windows would show it now: it changes with the account's region, with the
+/// time zone, and when the clock is set, because Windows adjusts its start time.
 struct BootText(String);
 
 impl BootText {
@@ -137,11 +138,11 @@ impl BootText {
         }
         match mark(node, &last_boot_time(), now.clone()) {
             Ok(()) => {
-                let message = format!("Windows writes the time of its start as {now} now: so does LastBootTime");
+                let message = format!("Windows now shows the time of its start as {now}: LastBootTime is updated");
                 (context.events)(Event::Log { message });
                 self.0 = now;
             }
-            // The next look tries again.
+            // The next check tries again.
             Err(error) => (context.events)(Event::Log { message: format!("{error:#}") }),
         }
     }
@@ -163,8 +164,8 @@ fn start_node(node: &mut dyn Node, startup: &Command, context: &mut AgentContext
         if code == 0 {
             return Ok(());
         }
-        // It takes the network that version 1 shows, then fails because version 2 does not, for ever. An HNS that does
-        // not answer is another failure of startup's.
+        // Startup uses the network that version 1 shows, then always fails because version 2 does not show it. An HNS
+        // that does not answer is another failure of startup.
         if matches!(network::is_seen(node, networks::PODS, context), Ok(false)) {
             if remade {
                 return Err(unseen_by_v2(networks::PODS).into());
@@ -183,7 +184,7 @@ fn start_node(node: &mut dyn Node, startup: &Command, context: &mut AgentContext
                 .into());
         }
         (context.events)(Event::Log {
-            message: format!("node startup exited with {code}, again in {} s", backoff.as_secs()),
+            message: format!("node startup exited with {code}, next try in {} s", backoff.as_secs()),
         });
         let limit = context.startup_limit.unwrap_or(Duration::MAX);
         (context.events)(Event::Waiting { what: STARTUP.into(), elapsed, limit });
@@ -211,9 +212,9 @@ fn check_network(node: &mut dyn Node, config: &AgentConfig) -> Result<()> {
         Some(there) if there.satisfies(&State::Network(wanted)) => return Ok(()),
         Some(State::Network(there)) => {
             let with = |vsid: Option<u32>| vsid.map_or_else(String::new, |vsid| format!(" with VSID {vsid}"));
-            format!("is {:?}{} and should be {kind:?}{}", there.kind, with(there.vsid), with(vsid))
+            format!("is {:?}{} instead of {kind:?}{}", there.kind, with(there.vsid), with(vsid))
         }
-        _ => "is not there, though node startup succeeded".into(),
+        _ => "does not exist, although node startup succeeded".into(),
     };
     Err(Fault::new(Exit::VerifyFailed, "HnsNetworkWrong", format!("the HNS network Calico {wrong}"))
         .hint(
@@ -231,7 +232,7 @@ pub enum Again {
     Everything,
 }
 
-/// What was told of changes that somebody made to the node behind our back. Nothing is repaired unasked.
+/// The differences that were reported: changes by somebody else since the last run. Nothing is repaired automatically.
 #[derive(Debug, Default)]
 struct Drifted(Vec<String>);
 
@@ -240,7 +241,7 @@ impl Drifted {
         let now = match (context.drift)(node) {
             Ok(now) => now,
             Err(error) => {
-                let message = format!("whether the node is as the last run left it cannot be seen: {error:#}");
+                let message = format!("whether the node has changed since the last run is not known: {error:#}");
                 return (context.events)(Event::Log { message });
             }
         };
@@ -249,7 +250,7 @@ impl Drifted {
             return;
         }
         if self.0.is_empty() {
-            return (context.events)(Event::Log { message: "the node is as the last run left it again".into() });
+            return (context.events)(Event::Log { message: "the node is again as the last run left it".into() });
         }
         let message = format!("changed since the last run: {}; `calicoctl-win repair` undoes that", self.0.join(", "));
         (context.events)(Event::Warning { id: "NodeDrifted", message });

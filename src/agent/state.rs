@@ -64,7 +64,7 @@ pub enum Phase {
 pub struct Waiting {
     pub what: String,
     pub since: Timestamp,
-    /// Seconds after which the agent gives up; none for a wait that lasts as long as the service.
+    /// Seconds after which the agent stops waiting; none for a wait without a limit.
     pub limit_s: Option<u64>,
 }
 
@@ -153,10 +153,10 @@ impl AgentState {
         };
         let runs = self.child.as_ref().and_then(|child| child.since).map(|since| {
             let seconds = now.duration_since(since).as_secs().max(0);
-            format!("it has run for {seconds} s and does not end")
+            format!("it has been running for {seconds} s")
         });
         let parts: Vec<String> = failed.into_iter().chain(runs).collect();
-        if parts.is_empty() { "it has not begun".into() } else { parts.join("; ") }
+        if parts.is_empty() { "it has not started".into() } else { parts.join("; ") }
     }
 
     /// What it waits for, to end a sentence: `X (12 s of 120 s)`.
@@ -168,7 +168,7 @@ impl AgentState {
     }
 }
 
-/// Writes an agent's state. A file that cannot be written stops nothing.
+/// Writes an agent's state. A file that cannot be written does not stop the agent.
 pub struct Board {
     path: PathBuf,
     state: Mutex<AgentState>,

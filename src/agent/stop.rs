@@ -47,7 +47,7 @@ impl Stop {
         if self.requested() { Err(Stopped.into()) } else { Ok(()) }
     }
 
-    /// Wakes the waiters: a condition of theirs has changed.
+    /// Wakes the waiters: one of their conditions has changed.
     pub fn ring(&self) {
         // A waiter holds the lock, so no wake-up is lost between its check and its wait.
         drop(self.asked());
@@ -77,7 +77,7 @@ pub struct Stopped;
 
 impl fmt::Display for Stopped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the service was asked to stop")
+        f.write_str("the service was stopped")
     }
 }
 

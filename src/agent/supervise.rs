@@ -11,7 +11,7 @@ use super::stop::Stop;
 use crate::calico::agent_config::Command;
 use crate::node::Node;
 
-/// The exit code of Felix and confd when their configuration has changed and they want to read it again.
+/// The exit code of Felix and confd when their configuration has changed and they must read it again.
 const RELOAD: i32 = 129;
 
 /// How many reloads in a row, each shortly after a start, still count as reloads.
@@ -30,7 +30,7 @@ pub struct Timing {
     pub grace: Duration,
     /// How often Felix is asked whether it is live.
     pub live: Duration,
-    /// How often CalicoNode looks whether the node is still as the last run left it.
+    /// How often CalicoNode compares the node with what the last run left.
     pub drift: Duration,
 }
 
@@ -46,7 +46,7 @@ impl Default for Timing {
 pub enum Next {
     /// It was stopped.
     Done,
-    /// It wants to read its configuration again: start it at once.
+    /// It must read its configuration again: start it at once.
     Reload,
     /// It crashed: start it after a pause.
     After(Duration),
@@ -146,9 +146,9 @@ pub fn supervise(
         let how = code.map_or_else(|| "could not be started".into(), |code| format!("exited with {code}"));
         let program = command.program.name();
         match verdict {
-            Next::Done => streams.say(&format!("{program} {how}, as it was asked to")),
+            Next::Done => streams.say(&format!("{program} {how}, as requested")),
             Next::Reload => {
-                streams.say(&format!("{program} {how}: its configuration changed, it starts again at once"));
+                streams.say(&format!("{program} {how}: its configuration changed, so it is restarted at once"));
                 board.reloaded(code);
             }
             Next::After(pause) => {
@@ -192,12 +192,12 @@ mod tests {
     #[test]
     fn the_policy() {
         let crash = (Some(1), 1);
-        // Defect B2: the scripts restart a crashing component at once, forever, and nobody sees it.
+        // Defect B2: the scripts restart a crashing component at once, forever, and do not report it.
         assert_eq!(story(&[crash; 8]), "2, 4, 8 loop, 16 loop, 32 loop, 60 loop, 60 loop, 60 loop");
         assert_eq!(story(&[crash, crash, (Some(1), 60), crash]), "2, 4, 2, 4", "a minute of life is a recovery");
         assert_eq!(story(&[(Some(129), 3); 20]), vec!["reload"; 20].join(", "));
         assert_eq!(story(&[crash, (Some(129), 3), crash]), "2, reload, 4");
-        assert_eq!(story(&[(Some(0), 1)]), "2", "Felix and confd never end of themselves");
+        assert_eq!(story(&[(Some(0), 1)]), "2", "Felix and confd never exit by themselves");
         assert_eq!(story(&[(None, 0), (None, 0)]), "2, 4", "a program that cannot be started");
         let mut spin = vec!["reload"; 10];
         spin.extend(["2", "4", "8 loop"]);

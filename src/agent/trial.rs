@@ -54,7 +54,7 @@ pub struct Trial {
     pub given_up: Option<String>,
 }
 
-/// How often the rollback is tried before it is left to people.
+/// How often the rollback is tried.
 pub const TRIES: u32 = 6;
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
@@ -80,7 +80,7 @@ impl Trial {
     /// # Errors
     /// When the write fails.
     pub fn save(&self, node: &mut dyn Node) -> Result<()> {
-        record::save(node, &path(), self).context("write down that the change is on trial")
+        record::save(node, &path(), self).context("record that the change is on trial")
     }
 
     /// Removes the record.
@@ -88,10 +88,10 @@ impl Trial {
     /// # Errors
     /// When the file cannot be removed.
     pub fn forget(node: &dyn Node) -> Result<()> {
-        files::gone(fs::remove_file(node.disk(&path()))).context("forget the trial")
+        files::gone(fs::remove_file(node.disk(&path()))).context("remove the record of the trial")
     }
 
-    /// No retry is left: a guard that still lives makes the last one.
+    /// No retry is left: a running guard makes the last one.
     pub const fn is_tried_out(&self) -> bool {
         self.tries >= TRIES
     }
@@ -111,7 +111,7 @@ impl Trial {
         (self.length() / 4).clamp(Duration::from_secs(1), LONGEST_OUT_OF_REACH)
     }
 
-    /// Why the node rolls back now, if it does. `run_in_progress`: the run that makes the change lives; `watched`: for how
+    /// Why the node rolls back now, if it does. `run_in_progress`: the run that makes the change is running; `watched`: for how
     /// long it has been seen live, by a monotonic clock; `lost`: for how long the API server or every gateway has been
     /// unreachable, and which.
     pub fn verdict(
@@ -122,7 +122,7 @@ impl Trial {
         lost: Option<(Duration, &str)>,
     ) -> Option<String> {
         let Some(deadline) = self.deadline() else {
-            return (!run_in_progress).then(|| format!("its run {} ended half-way", self.run));
+            return (!run_in_progress).then(|| format!("its run {} was interrupted", self.run));
         };
         if let Some((since, what)) = lost.filter(|(since, _)| *since >= self.unreachable_limit()) {
             return Some(format!("{what} for {} s", since.as_secs()));
@@ -137,7 +137,7 @@ impl Trial {
 /// # Errors
 /// When the adapters cannot be read.
 pub fn gateways(node: &dyn Node) -> Result<Vec<Ipv4Addr>> {
-    let adapters = node.list(crate::node::Listing::Adapters).context("look at the adapters")?;
+    let adapters = node.list(crate::node::Listing::Adapters).context("read the adapters")?;
     let gateway = |(_, state): (Id, State)| if let State::Adapter(config) = state { config.gateway } else { None };
     Ok(adapters.into_iter().filter_map(gateway).collect())
 }
@@ -148,7 +148,7 @@ pub fn lost_gateway(node: &dyn Node, before: &[Ipv4Addr]) -> Option<String> {
     // If the adapters cannot be read, nothing counts as lost.
     let Ok(there) = gateways(node) else { return None };
     let still: Vec<&Ipv4Addr> = before.iter().filter(|gateway| there.contains(gateway)).collect();
-    let Some(one) = still.first() else { return Some(format!("the gateway {first} is gone")) };
+    let Some(one) = still.first() else { return Some(format!("the gateway {first} no longer exists")) };
     let silent = still.iter().all(|gateway| matches!(node.answers(**gateway), Ok(false)));
     silent.then(|| format!("the gateway {one} does not answer"))
 }
@@ -203,18 +203,18 @@ mod tests {
         let seconds = Duration::from_secs;
         for (live, now, in_progress, watched, lost, back) in [
             (None, "15:59:00", true, 0, None, None),
-            (None, "15:00:01", false, 0, None, Some("its run r1 ended half-way")),
+            (None, "15:00:01", false, 0, None, Some("its run r1 was interrupted")),
             (live, "15:05:59", false, 299, None, None),
             (live, "15:06:00", false, 299, None, Some("nobody confirmed it within 300 s")),
             // The clock was set back.
             (live, "14:00:00", false, 300, None, Some("nobody confirmed it within 300 s")),
             (live, "15:02:00", false, 60, Some(59), None),
-            (live, "15:02:00", false, 60, Some(60), Some("no way to the API server for 60 s")),
+            (live, "15:02:00", false, 60, Some(60), Some("the API server was unreachable for 60 s")),
             // Nothing is reachable while the switch is created.
             (None, "15:02:00", true, 0, Some(100), None),
         ] {
             let now = format!("2026-01-02T{now}Z").parse().unwrap();
-            let lost = lost.map(|lost| (seconds(lost), "no way to the API server"));
+            let lost = lost.map(|lost| (seconds(lost), "the API server was unreachable"));
             let why = trial(live).verdict(now, in_progress, seconds(watched), lost);
             assert_eq!(why.as_deref(), back, "{live:?} {now}");
         }

@@ -44,7 +44,7 @@ pub fn wait<T>(
         if elapsed >= limit {
             let text = format!("waited {} s for {what}: {}", limit.as_secs(), missing.0);
             return Err(Fault::new(Exit::VerifyFailed, "WaitedTooLong", text)
-                .hint("add what is missing, then start the service again: `calicoctl-win service start`")
+                .hint("fix what is missing, then start the service again: `calicoctl-win service start`")
                 .into());
         }
         if said.is_none_or(|said| elapsed >= said + REPORT_EVERY) {

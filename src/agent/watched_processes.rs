@@ -1,4 +1,4 @@
-//! The processes that an agent watches: a start of kubelet or of HNS makes work.
+//! The processes that an agent watches: after a start of kubelet or of HNS, node startup must run again.
 
 use std::time::Duration;
 
@@ -14,24 +14,24 @@ pub const KUBELET: &str = "kubelet.exe";
 /// The Host Networking Service.
 pub const HNS: &str = "hns";
 
-/// What cannot be looked at has not changed: Windows refuses now and then while it is short of memory or its service
-/// manager is busy (1450, 1722), and that is no reason to restart what works.
+/// A process that cannot be queried counts as unchanged: Windows fails such a query now and then while it is short of
+/// memory or its service manager is busy (1450, 1722), and working programs must not be restarted for that.
 #[derive(Debug, Clone, Default)]
-struct Looks {
+struct Queries {
     failing: bool,
 }
 
-impl Looks {
-    /// What was found; none if that could not be seen, which is told once until a look succeeds again.
-    fn found<T>(&mut self, what: &str, looked: Result<T>, events: Sink<'_>) -> Option<T> {
-        match looked {
+impl Queries {
+    /// The result; none after an error, which is reported once until a query succeeds again.
+    fn found<T>(&mut self, what: &str, queried: Result<T>, events: Sink<'_>) -> Option<T> {
+        match queried {
             Ok(found) => {
                 self.failing = false;
                 Some(found)
             }
             Err(error) => {
                 if !std::mem::replace(&mut self.failing, true) {
-                    let message = format!("{what} cannot be looked at, and counts as unchanged: {error:#}");
+                    let message = format!("{what} cannot be queried, and counts as unchanged: {error:#}");
                     events(Event::Log { message });
                 }
                 None
@@ -41,14 +41,14 @@ impl Looks {
 }
 
 /// Detects a start of kubelet. Listing all processes twenty times a second is expensive on an idle node, so while the
-/// known process runs only that is checked, and a kubelet that has been gone for a while is looked for less often.
+/// known process runs only that is checked, and a kubelet that has not run for a while is looked for less often.
 #[derive(Debug, Clone, Default)]
 pub struct Kubelet {
     known: Vec<Process>,
-    /// How long it has been gone.
+    /// How long it has not run.
     gone: Duration,
     since_look: Duration,
-    looks: Looks,
+    queries: Queries,
 }
 
 impl Kubelet {
@@ -58,14 +58,14 @@ impl Kubelet {
 
     pub fn look(node: &dyn Node, events: Sink<'_>) -> Self {
         let mut kubelet = Self::default();
-        kubelet.known = kubelet.looks.found(KUBELET, node.processes(KUBELET), events).unwrap_or_default();
+        kubelet.known = kubelet.queries.found(KUBELET, node.processes(KUBELET), events).unwrap_or_default();
         kubelet
     }
 
     /// Whether one was started since the last call, one [`POLL_PAUSE`] ago.
     pub fn started(&mut self, node: &dyn Node, events: Sink<'_>) -> bool {
         if !self.known.is_empty() {
-            let Some(now) = self.looks.found(KUBELET, self.successors(node), events).flatten() else { return false };
+            let Some(now) = self.queries.found(KUBELET, self.successors(node), events).flatten() else { return false };
             let before = std::mem::replace(&mut self.known, now);
             (self.gone, self.since_look) = Default::default();
             return self.known.iter().any(|process| !before.contains(process));
@@ -75,7 +75,7 @@ impl Kubelet {
             return false;
         }
         self.since_look = Duration::ZERO;
-        self.known = self.looks.found(KUBELET, node.processes(KUBELET), events).unwrap_or_default();
+        self.known = self.queries.found(KUBELET, node.processes(KUBELET), events).unwrap_or_default();
         !self.known.is_empty()
     }
 
@@ -95,14 +95,14 @@ impl Kubelet {
 pub struct WatchedProcesses {
     kubelet: Kubelet,
     hns: Option<Process>,
-    looks: Looks,
+    queries: Queries,
 }
 
 impl WatchedProcesses {
     pub fn look(node: &dyn Node, events: Sink<'_>) -> Self {
-        let mut looks = Looks::default();
-        let hns = looks.found(HNS, node.process(HNS), events).flatten();
-        Self { kubelet: Kubelet::look(node, events), hns, looks }
+        let mut queries = Queries::default();
+        let hns = queries.found(HNS, node.process(HNS), events).flatten();
+        Self { kubelet: Kubelet::look(node, events), hns, queries }
     }
 
     /// The process of HNS.
@@ -117,7 +117,7 @@ impl WatchedProcesses {
 
     /// Whether HNS runs as another process than before. While it does not run, wait for it.
     pub fn hns_changed(&mut self, node: &dyn Node, events: Sink<'_>) -> bool {
-        let Some(now) = self.looks.found(HNS, node.process(HNS), events).flatten() else { return false };
+        let Some(now) = self.queries.found(HNS, node.process(HNS), events).flatten() else { return false };
         let before = self.hns.replace(now);
         before.is_some() && before != self.hns
     }

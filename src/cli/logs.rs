@@ -13,7 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::args::Logs;
 use super::components::LogOf;
-use crate::agent::logs::put_aside;
+use crate::agent::logs::rotated_files;
 use crate::agent::{self, Role};
 use crate::fault::{Exit, Fault};
 use crate::node::{Node, STATE_DIR};
@@ -57,7 +57,7 @@ pub(crate) fn run(args: &Logs, app: &mut App) -> Result<Ending> {
     };
     let mut read: BTreeMap<PathBuf, u64> = BTreeMap::new();
     for log in &found {
-        for path in put_aside(log).into_iter().chain([log.clone()]) {
+        for path in rotated_files(log).into_iter().chain([log.clone()]) {
             let mut filter = Filter { since, last: written(&path) };
             let to = lines(&path, 0, &mut |line| {
                 if filter.takes(line) {
@@ -79,7 +79,7 @@ pub(crate) fn run(args: &Logs, app: &mut App) -> Result<Ending> {
                 let mut start = from;
                 if size < from {
                     start = 0;
-                    if let Some(former) = put_aside(&log).pop() {
+                    if let Some(former) = rotated_files(&log).pop() {
                         lines(&former, from, &mut |line| show(app, &name(&log), line))?;
                     }
                 }

@@ -287,7 +287,7 @@ pub(super) async fn missing(api: &Arc<Api>, rights: Vec<Right>) -> Result<Vec<Ri
     }
     let mut missing = Vec::new();
     while let Some(review) = reviews.join_next().await {
-        missing.extend(review.expect("a question does not panic, and nobody aborts it")?);
+        missing.extend(review.expect("the task does not panic, and is not aborted")?);
     }
     missing.sort_by(|a, b| (!a.needed, &a.resource, a).cmp(&(!b.needed, &b.resource, b)));
     Ok(missing)
@@ -300,7 +300,7 @@ pub(super) fn fault(missing: &[Right]) -> Option<Fault> {
         return None;
     }
     let what = format!("the kubeconfig's user lacks {} rights: {}", needed.len(), needed.join(", "));
-    let hint = "let a cluster administrator give them: `calicoctl-win explain ClusterRights` prints a manifest";
+    let hint = "ask a cluster administrator to grant them: `calicoctl-win explain ClusterRights` prints a manifest";
     Some(Fault::new(Exit::ClusterAccessDenied, "ClusterRights", what).hint(hint))
 }
 
@@ -312,7 +312,7 @@ fn rules(place: Place) -> Vec<Rule> {
     let mut rules: Vec<Rule> = Vec::new();
     let wanted = RIGHTS.iter().filter(|(.., at, _, _)| *at == place).map(|entry| {
         let purpose = match entry {
-            (.., CaUnknown, _) => "  # where the kubeconfig says insecure-skip-tls-verify",
+            (.., CaUnknown, _) => "  # if the kubeconfig has insecure-skip-tls-verify",
             (.., Eks, _) => "  # for checks only, on EKS",
             (.., true) => "",
             (.., false) => "  # for checks only",
@@ -341,11 +341,11 @@ fn rules(place: Place) -> Vec<Rule> {
     rules
 }
 
-/// What the manifest leaves out, since few need it, as lines to uncomment.
+/// Rights that few need, as commented lines of the manifest.
 const ON_REQUEST: [(Place, &str); 2] = [
     (
         InCalico,
-        "# With kubernetes.credentials: secret; whoever may read secrets here may be any account of this namespace.\n\
+        "# With kubernetes.credentials: secret. A user with this right can act as any account of this namespace.\n\
          # - {apiGroups: [\"\"], resources: [\"secrets\"], verbs: [get, list, create, delete]}\n",
     ),
     (
@@ -359,7 +359,7 @@ const ON_REQUEST: [(Place, &str); 2] = [
 /// namespace.
 pub fn manifest() -> String {
     let mut text = String::from(
-        "# Rights of whoever runs calicoctl-win on a Windows node. Bind them to your user or group.\n\
+        "# Rights to run calicoctl-win on a Windows node. Bind them to your user or group.\n\
          # If Calico is in kube-system, write kube-system for calico-system here, and set\n\
          # kubernetes.calicoNamespace: kube-system.\n",
     );
@@ -402,12 +402,12 @@ pub fn manifest() -> String {
     text + &renewal_manifest(NAMESPACES[0])
 }
 
-/// The Role that lets calico-node request tokens for itself, so that CalicoNode can renew the node's. Calico's own
+/// The Role that allows calico-node to request tokens for itself, so that CalicoNode can renew the node's. Calico's own
 /// manifests allow that only for calico-cni-plugin.
 pub fn renewal_manifest(namespace: &str) -> String {
     format!(
         "---\n\
-         # Lets CalicoNode renew the node's token by itself.\n\
+         # Allows CalicoNode to renew the node's token.\n\
          apiVersion: rbac.authorization.k8s.io/v1\n\
          kind: Role\n\
          metadata: {{name: calicoctl-win-renewal, namespace: {namespace}}}\n\
@@ -419,12 +419,12 @@ pub fn renewal_manifest(namespace: &str) -> String {
          metadata: {{name: calicoctl-win-renewal, namespace: {namespace}}}\n\
          roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: Role, name: calicoctl-win-renewal}}\n\
          subjects: [{{kind: ServiceAccount, name: calico-node, namespace: {namespace}}}]\n\
-         # Lets CalicoNode uncordon its Node after a run that could not, where kubelet's kubeconfig is not on the\n\
-         # node. The calico-node of each node may then change every Node:\n\
+         # Allows CalicoNode to uncordon its Node after a run that could not, if kubelet's kubeconfig is not on the\n\
+         # node. The calico-node of each node can then change every Node:\n\
          # kubectl create clusterrole calicoctl-win-uncordon --verb=get,patch --resource=nodes\n\
          # kubectl create clusterrolebinding calicoctl-win-uncordon --clusterrole=calicoctl-win-uncordon --serviceaccount={namespace}:calico-node\n\
-         # Lets it have pods made again that lost their network at a boot, there too. The calico-node of each node\n\
-         # may then delete every pod:\n\
+         # Allows it to re-create pods that lost their network at a boot, in the same case. The calico-node of each\n\
+         # node can then delete every pod:\n\
          # kubectl create clusterrole calicoctl-win-pods --verb=list,delete --resource=pods\n\
          # kubectl create clusterrolebinding calicoctl-win-pods --clusterrole=calicoctl-win-pods --serviceaccount={namespace}:calico-node\n"
     )
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_needs_the_rights_that_it_uses_and_no_others() {
+    fn a_run_needs_only_the_rights_that_it_uses() {
         let of = |login| Needs { login, ..Needs::default() };
         let differs = |needs: &Needs<'_>| differs(&PLAIN, needs);
         insta::assert_snapshot!(differs(&Needs { create_secret: true, ..of(Some(Credentials::Secret)) }), @r"

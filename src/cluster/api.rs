@@ -30,7 +30,7 @@ use crate::settings::Limits;
 /// faster than many.
 const PARALLEL: usize = 3;
 
-/// If a server asks for a longer pause, we retry after this anyway.
+/// A retry waits no longer than this, whatever the server asks for.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
 
 /// How long an API server that has just started may take to read the cluster's roles.
@@ -58,7 +58,7 @@ pub fn query(path: &str, parameters: &[(&str, &str)]) -> String {
 }
 
 fn blank_url() -> Url {
-    Url::parse("https://cluster").expect("a literal URL is right")
+    Url::parse("https://cluster").expect("a literal URL is valid")
 }
 
 /// One request: method and path.
@@ -171,7 +171,7 @@ pub(super) struct Api {
     /// Seconds that this machine's clock is ahead of the server's, from its last response.
     skew: Mutex<Option<i64>>,
     events: Mutex<Vec<Event>>,
-    /// What this user was granted so far.
+    /// The rights that this user has been granted so far.
     pub granted: RightsCache,
     changed: OnceLock<Arc<AtomicBool>>,
 }
@@ -395,7 +395,7 @@ impl Api {
             match pauses.next().filter(|pause| Instant::now() + *pause < deadline) {
                 Some(pause) => {
                     let message = format!(
-                        "{}, and was allowed to before: the API server may have just started; trying again in {} ms",
+                        "{}, which was allowed before: the API server may have just started; trying again in {} ms",
                         failure.fault.what,
                         pause.as_millis()
                     );

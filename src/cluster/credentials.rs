@@ -25,12 +25,12 @@ use crate::fault::{Exit, Fault};
 use crate::report::event::{Event, Sink};
 use crate::values::Secret;
 
-/// Name of the secret that we create; the old scripts used the same name.
+/// Name of the created secret; the old scripts used the same name.
 pub const TOKEN_SECRET: &str = "calico-node-token";
 
 const TOKEN_TYPE: &str = "kubernetes.io/service-account-token";
 const ACCOUNT_ANNOTATION: &str = "kubernetes.io/service-account.name";
-const OURS: &str = "app.kubernetes.io/managed-by";
+const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
 /// One year. The server may grant less, and reports it.
 const LIFE: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -39,7 +39,7 @@ const LIFE: Duration = Duration::from_secs(365 * 24 * 3600);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Issued {
     pub credentials: NodeCredentials,
-    /// We created the secret `calico-node-token`: call [`Cluster::delete_token_secret`] when nothing needs it any more.
+    /// The secret `calico-node-token` was created: call [`Cluster::delete_token_secret`] when nothing needs it any more.
     pub created_secret: bool,
     /// Whether the account may request tokens for itself, which the agent does before they expire; none for a login
     /// that does not expire or is not a service account's.
@@ -109,7 +109,7 @@ impl Cluster {
     /// `CredentialsRejected` and `ServiceAccountForbidden`.
     pub fn given_credentials(&self, origin: &str, text: &str, base_dir: &Path) -> Result<Issued> {
         let credentials = kubeconfig::self_contained(origin, &kubeconfig::choose(origin, text, base_dir, None)?)?;
-        self.check(&credentials).with_context(|| format!("try out {origin}"))?;
+        self.check(&credentials).with_context(|| format!("test {origin}"))?;
         let renewable = self.may_renew(&credentials)?;
         Ok(Issued { credentials, created_secret: false, renewable })
     }
@@ -125,7 +125,7 @@ impl Cluster {
         let Some((namespace, account)) = account else {
             let what = "these credentials are not a service account's token, so none can be requested with them";
             return Err(Fault::new(Exit::Conflict, "TokenNotRenewable", what)
-                .hint("give new ones: calicoctl-win credentials rotate")
+                .hint("create new ones: calicoctl-win credentials rotate")
                 .into());
         };
         let (token, expires) = self.request_token(&namespace, &account).map_err(|error| {
@@ -161,7 +161,7 @@ impl Cluster {
             Err(failure) if failure.status == Some(401) => {
                 return Err(anyhow::Error::from(failure).context(rejected(credentials)));
             }
-            Err(failure) => return Err(anyhow::Error::from(failure).context("try out the node's credentials")),
+            Err(failure) => return Err(anyhow::Error::from(failure).context("test the node's credentials")),
         };
         if allowed {
             return Ok(());
@@ -171,9 +171,11 @@ impl Cluster {
             _ if credentials.token().is_none() => "the client certificate's user".into(),
             _ => "the service account calico-node".into(),
         };
-        let what = format!("{what} may not get nodes, so Calico would not run with its credentials");
+        let what = format!("{what} cannot get nodes, so Calico cannot run with its credentials");
         Err(Fault::new(Exit::ClusterAccessDenied, "ServiceAccountForbidden", what)
-            .hint("its ClusterRole calico-node or the binding to it is missing: install Calico on the Linux side first")
+            .hint(
+                "its ClusterRole calico-node or the binding to it is missing: install Calico on the Linux nodes first",
+            )
             .into())
     }
 
@@ -199,7 +201,7 @@ impl Cluster {
         let rights: Vec<String> = missing.iter().map(Right::to_string).collect();
         let what = format!("{who} lacks rights that Felix of Calico v{major}.{minor} needs: {}", rights.join(", "));
         Err(Fault::new(Exit::PreflightFailed, "NodeRights", what)
-            .hint("install the release that the Linux nodes run, whose ClusterRole calico-node fits; or upgrade Calico there first, which brings the role of its release")
+            .hint("install the release that the Linux nodes run, which has a matching ClusterRole calico-node; or upgrade Calico there first, which updates that role")
             .into())
     }
 
@@ -221,12 +223,13 @@ impl Cluster {
         Ok(review.status.is_some_and(|status| status.allowed))
     }
 
-    /// Deletes the secret that [`Cluster::node_credentials`] created; false if it does not exist or is not ours. Every
+    /// Deletes the secret that [`Cluster::node_credentials`] created; false if it does not exist or is another program's. Every
     /// node that uses its token loses access.
     pub fn delete_token_secret(&self, namespace: &str) -> Result<bool> {
         let secret = secret_path(namespace);
         let found: Option<KubeSecret> = self.get(&secret)?;
-        let ours = |s: KubeSecret| s.metadata.labels.is_some_and(|l| l.get(OURS).is_some_and(|by| by == FIELD_MANAGER));
+        let ours =
+            |s: KubeSecret| s.metadata.labels.is_some_and(|l| l.get(MANAGED_BY).is_some_and(|by| by == FIELD_MANAGER));
         Ok(found.is_some_and(ours) && self.delete(&secret)?)
     }
 
@@ -296,7 +299,7 @@ impl Cluster {
         if !create {
             let what = format!("namespace {namespace} has no token secret of the service account {SERVICE_ACCOUNT}");
             return Err(Fault::new(Exit::ClusterUnreachable, "TokenSecretMissing", what)
-                .hint("let it be made: kubernetes.createServiceAccountToken: true in the config; or use token-request")
+                .hint("set kubernetes.createServiceAccountToken: true in the config to create it, or use token-request")
                 .into());
         }
         let created = self.create_secret(namespace)?;
@@ -317,7 +320,7 @@ impl Cluster {
                 "name": TOKEN_SECRET,
                 "namespace": namespace,
                 "annotations": { ACCOUNT_ANNOTATION: SERVICE_ACCOUNT },
-                "labels": { OURS: FIELD_MANAGER },
+                "labels": { MANAGED_BY: FIELD_MANAGER },
             },
         });
         let all = path(["api", "v1", "namespaces", namespace, "secrets"]);
@@ -369,19 +372,18 @@ impl Cluster {
         if let Ok(None) = self.get::<Value>(&account) {
             return missing_account(namespace).into();
         }
-        let what =
-            format!("the secret {namespace}/{TOKEN_SECRET} was not given a token within {} s", wait.as_secs_f64());
+        let what = format!("the secret {namespace}/{TOKEN_SECRET} did not get a token within {} s", wait.as_secs_f64());
         Fault::new(Exit::ClusterUnreachable, "TokenSecretUnfilled", what)
-            .hint(
-                "kube-controller-manager does that: look whether it runs; or use kubernetes.credentials: token-request",
-            )
+            .hint("kube-controller-manager fills it: check that it runs, or use kubernetes.credentials: token-request")
             .into()
     }
 
     fn delete_unfilled(&self, namespace: &str, events: Sink<'_>) {
         // A 404 or the controller's own deletion is fine; report only a secret that remains.
         if let Err(error) = self.delete_token_secret(namespace) {
-            let message = format!("the secret {namespace}/{TOKEN_SECRET} was made in vain and is still there: {error}");
+            let message = format!(
+                "the secret {namespace}/{TOKEN_SECRET} was created but is not used, and could not be deleted: {error}"
+            );
             events(Event::Warning { id: "TokenSecretLeft", message });
         }
     }
@@ -401,37 +403,36 @@ fn belongs(credentials: &NodeCredentials, namespace: &str) -> Result<()> {
     let said = credentials.token().map(|token| claims(token.reveal())).unwrap_or_default();
     match said.account {
         Some((space, account)) if space != namespace || account != SERVICE_ACCOUNT => {
-            let what = format!("the token that came for {namespace}/{SERVICE_ACCOUNT} is of {space}/{account}");
+            let what = format!("the token for {namespace}/{SERVICE_ACCOUNT} belongs to {space}/{account}");
             Err(Fault::new(Exit::ClusterAccessDenied, "TokenOfAnother", what)
-                .hint("look what the secret holds, and at what stands between here and the API server")
+                .hint("check the content of the secret, and any proxy between this machine and the API server")
                 .into())
         }
         _ => Ok(()),
     }
 }
 
-/// Why a server may reject a login that it issued, or that somebody gave us.
+/// Why a server may reject a login that it issued, or that a user provided.
 fn rejected(credentials: &NodeCredentials) -> Fault {
     let id = "CredentialsRejected";
     let fault = |what: String| Fault::new(Exit::ClusterUnreachable, id, what);
     let Some(token) = credentials.token() else {
-        let what = "the API server does not accept the client certificate for the node".to_owned();
-        return fault(what).hint("it is of another cluster, or has expired: fetch a fresh kubeconfig of this one");
+        let what = "the API server rejects the client certificate for the node".to_owned();
+        return fault(what).hint("it belongs to another cluster, or has expired: get a new kubeconfig of this cluster");
     };
     let Claims { expires, audiences, .. } = claims(token.reveal());
     if let Some(expires) = expires.filter(|expires| *expires <= Timestamp::now()) {
-        return fault(format!("the token for the node ended at {expires:.0}"))
-            .hint("get a new one, and look whether this machine's clock is right");
+        return fault(format!("the token for the node expired at {expires:.0}"))
+            .hint("get a new one, and check this machine's clock");
     }
     let of = match audiences.as_slice() {
         [] => String::new(),
         some => format!(" (its audience: {})", some.join(", ")),
     };
-    fault(format!("the API server does not accept the token that it gave for the service account calico-node{of}"))
-        .hint(
-            "the secret's token may be of a deleted service account: delete the secret and run again; \
-         with several API servers, look whether all have the same service-account key and audiences",
-        )
+    fault(format!("the API server rejects the token that it issued for the service account calico-node{of}")).hint(
+        "the secret's token may belong to a deleted service account: delete the secret and run the command again; \
+         with several API servers, check that all have the same service-account key and audiences",
+    )
 }
 
 /// By Calico's own manifests (v3.26 and later) calico-node may request tokens only for calico-cni-plugin, so renewing
@@ -439,8 +440,8 @@ fn rejected(credentials: &NodeCredentials) -> Fault {
 pub fn renewal_forbidden(namespace: &str, account: &str) -> Fault {
     let what = format!("the service account {namespace}/{account} may not request tokens for itself");
     Fault::new(Exit::ClusterAccessDenied, "TokenRenewalForbidden", what).hint(
-        "give it that right: `calicoctl-win explain TokenRenewalForbidden` prints the Role; \
-         or renew by hand before the end: calicoctl-win credentials rotate",
+        "grant that right: `calicoctl-win explain TokenRenewalForbidden` prints the Role; \
+         or renew it before it expires: calicoctl-win credentials rotate",
     )
 }
 
@@ -474,12 +475,12 @@ fn is_token_of_account(secret: &KubeSecret) -> bool {
 }
 
 fn empty_token(where_: &str) -> Fault {
-    Fault::new(Exit::ClusterUnreachable, "TokenEmpty", format!("{where_} holds an empty token"))
-        .hint("a kubeconfig with it would be worthless, so none is written; look at kube-controller-manager's log")
+    Fault::new(Exit::ClusterUnreachable, "TokenEmpty", format!("{where_} has an empty token"))
+        .hint("no kubeconfig is written with it; check kube-controller-manager's log")
 }
 
 fn foreign_secret(namespace: &str) -> Fault {
     let what = format!("the secret {namespace}/{TOKEN_SECRET} is not a token of the service account {SERVICE_ACCOUNT}");
     Fault::new(Exit::ClusterAccessDenied, "TokenSecretForeign", what)
-        .hint("someone else made it: rename it, or use kubernetes.credentials: token-request")
+        .hint("another program created it: rename it, or use kubernetes.credentials: token-request")
 }

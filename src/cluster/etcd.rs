@@ -41,7 +41,8 @@ impl Cluster {
         };
         let found: Option<KubeSecret> =
             self.get(&path(["api", "v1", "namespaces", namespace, "secrets", &secret.name]))?;
-        let found = found.ok_or_else(|| invalid(format!("the secret {name} with etcd's certificates is not there")))?;
+        let found =
+            found.ok_or_else(|| invalid(format!("the secret {name} with etcd's certificates does not exist")))?;
         let data = found.data.unwrap_or_default();
         let lacks: Vec<String> = KEYS
             .iter()
@@ -75,17 +76,17 @@ pub fn check(files: &EtcdFiles, now: Timestamp) -> Result<()> {
     };
     let certificates = |pem: &str, what: &str| -> Result<Vec<CertificateDer<'static>>> {
         let all: Vec<_> = CertificateDer::pem_slice_iter(pem.as_bytes()).filter_map(Result::ok).collect();
-        if all.is_empty() { Err(invalid(format!("{what} is not a certificate in PEM form"))) } else { Ok(all) }
+        if all.is_empty() { Err(invalid(format!("{what} is not a certificate in PEM format"))) } else { Ok(all) }
     };
     let chain = certificates(&files.cert, "the etcd client's certificate")?;
     let authorities = certificates(&files.ca_cert, "etcd's CA")?;
     let key = PrivateKeyDer::from_pem_slice(files.key.reveal().as_bytes())
-        .map_err(|_| invalid("the etcd client's key is not a private key in PEM form".into()))?;
+        .map_err(|_| invalid("the etcd client's key is not a private key in PEM format".into()))?;
 
     let provider = rustls::crypto::ring::default_provider();
     let certified = CertifiedKey::from_der(chain.clone(), key, &provider).map_err(|error| match error {
         rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
-            invalid("the etcd client's key is not that of its certificate".into())
+            invalid("the etcd client's key does not belong to its certificate".into())
         }
         other => invalid(format!("the etcd client's key and certificate cannot be used: {other}")),
     })?;
@@ -100,7 +101,7 @@ pub fn check(files: &EtcdFiles, now: Timestamp) -> Result<()> {
         .map_err(|error| invalid(format!("etcd's CA cannot be used: {error}")))?;
     let seconds = u64::try_from(now.as_second()).context("read the clock")?;
     let at = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
-    let (own, intermediates) = chain.split_first().context("take the etcd client's certificate")?;
+    let (own, intermediates) = chain.split_first().context("read the etcd client's certificate")?;
     verifier.verify_client_cert(own, intermediates, at).map(|_| ()).map_err(|error| {
         invalid(match error {
             rustls::Error::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. }) => {
@@ -108,14 +109,15 @@ pub fn check(files: &EtcdFiles, now: Timestamp) -> Result<()> {
             }
             rustls::Error::InvalidCertificate(
                 CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. },
-            ) => "the etcd client's certificate is not valid yet; is this machine's clock right?".into(),
+            ) => "the etcd client's certificate is not valid yet: check this machine's clock".into(),
             rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
                 "etcd's CA did not sign the etcd client's certificate".into()
             }
             rustls::Error::InvalidCertificate(
                 CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. },
-            ) => "the etcd client's certificate is not for clients: its extended key usage lacks clientAuth".into(),
-            other => format!("the etcd client's certificate does not hold: {other}"),
+            ) => "the etcd client's certificate is not a client certificate: its extended key usage lacks clientAuth"
+                .into(),
+            other => format!("the etcd client's certificate is not valid: {other}"),
         })
     })
 }
@@ -151,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn certificates_that_etcd_would_refuse_are_found_before_use() {
+    fn certificates_that_etcd_would_reject_are_detected_before_use() {
         use ExtendedKeyUsagePurpose::{ClientAuth, ServerAuth};
         let (ours, theirs) = (authority("etcd-ca"), authority("other-ca"));
         let good = client(&ours, ClientAuth, 2080);
@@ -179,13 +181,13 @@ mod tests {
         });
         insta::assert_snapshot!(lines.concat(), @r"
         good: fine
-        another's key: the etcd client's key is not that of its certificate
+        another's key: the etcd client's key does not belong to its certificate
         another CA: etcd's CA did not sign the etcd client's certificate
         expired: the etcd client's certificate, or its CA's, has expired
-        for servers: the etcd client's certificate is not for clients: its extended key usage lacks clientAuth
-        key in the certificate's place: the etcd client's certificate is not a certificate in PEM form
-        no key: the etcd client's key is not a private key in PEM form
-        no CA: etcd's CA is not a certificate in PEM form
+        for servers: the etcd client's certificate is not a client certificate: its extended key usage lacks clientAuth
+        key in the certificate's place: the etcd client's certificate is not a certificate in PEM format
+        no key: the etcd client's key is not a private key in PEM format
+        no CA: etcd's CA is not a certificate in PEM format
         ");
     }
 }

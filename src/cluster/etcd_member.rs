@@ -1,4 +1,4 @@
-//! Tries the members of an etcd cluster: connects to each as Calico will, over TLS 1.2 or 1.3, and asks for its
+//! Tests the members of an etcd cluster: connects to each as Calico will, over TLS 1.2 or 1.3, and asks for its
 //! version.
 
 use std::io::{self, ErrorKind, Read};
@@ -19,7 +19,7 @@ use crate::fault::{Exit, Fault};
 /// Longest answer to `/version` that is read.
 const LONGEST: u64 = 64 * 1024;
 
-/// Tries every endpoint at the same time. A cluster works while some members are down, so an unreachable one is only
+/// Tests every endpoint at the same time. A cluster works while some members are down, so an unreachable one is only
 /// reported while another one answers. Returns the unreachable ones, a sentence each.
 ///
 /// `files` are the client's. A config without them has no endpoint with `https` (see `config::rules`).
@@ -40,7 +40,7 @@ pub fn try_endpoints(endpoints: &[String], files: Option<&EtcdFiles>, limit: Dur
             .collect();
         threads
             .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|_| Err(Failure::other("the try failed"))))
+            .map(|thread| thread.join().unwrap_or_else(|_| Err(Failure::other("could not be tested"))))
             .collect()
     });
     let mut away = Vec::new();
@@ -59,8 +59,8 @@ pub fn try_endpoints(endpoints: &[String], files: Option<&EtcdFiles>, limit: Dur
     }
     Err(Fault::new(Exit::ClusterUnreachable, "EtcdUnreachable", away.join("; "))
         .hint(
-            "are address and port right (spec.datastore.etcd.endpoints), does etcd listen there and not on 127.0.0.1 \
-             alone, and does a firewall let 2379 through? A Windows host reaches no ClusterIP: give members' own addresses",
+            "check the address and port (spec.datastore.etcd.endpoints), that etcd does not listen on 127.0.0.1 only, \
+             and that firewalls allow port 2379; Windows hosts cannot reach a ClusterIP: use the members' own addresses",
         )
         .into())
 }
@@ -79,7 +79,7 @@ impl Failure {
     }
 
     fn other(what: &str) -> Self {
-        Self::new("EtcdTls", what.to_owned(), "look at etcd's log at this time: it says why it ended the connection")
+        Self::new("EtcdTls", what.to_owned(), "etcd's log at this time says why it closed the connection")
     }
 
     fn unreachable(error: &io::Error) -> Self {
@@ -97,32 +97,32 @@ fn client(files: &EtcdFiles) -> Result<Arc<ClientConfig>> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut roots = RootCertStore::empty();
     for authority in CertificateDer::pem_slice_iter(files.ca_cert.as_bytes()).filter_map(Result::ok) {
-        roots.add(authority).context("take etcd's CA")?;
+        roots.add(authority).context("use etcd's CA")?;
     }
     let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
         .build()
-        .context("take etcd's CA")?;
+        .context("use etcd's CA")?;
     let chain: Vec<_> = CertificateDer::pem_slice_iter(files.cert.as_bytes()).filter_map(Result::ok).collect();
     let key = PrivateKeyDer::from_pem_slice(files.key.reveal().as_bytes())
-        .map_err(|_| anyhow!("the etcd client's key is not a private key in PEM form"))?;
+        .map_err(|_| anyhow!("the etcd client's key is not a private key in PEM format"))?;
     let config = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
-        .context("speak TLS 1.2 and 1.3")?
+        .context("enable TLS 1.2 and 1.3")?
         .with_webpki_verifier(verifier)
         .with_client_auth_cert(chain, key)
-        .context("show the etcd client's certificate")?;
+        .context("use the etcd client's certificate")?;
     Ok(Arc::new(config))
 }
 
 fn try_one(endpoint: &str, tls: Option<Arc<ClientConfig>>, limit: Duration) -> Result<(), Failure> {
-    let url: Uri = endpoint.parse().map_err(|_| Failure::other("is no URL"))?;
+    let url: Uri = endpoint.parse().map_err(|_| Failure::other("is not a URL"))?;
     let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
     let secure = url.scheme_str() == Some("https");
     if secure && tls.is_none() {
         return Err(Failure::new(
             "EtcdTls",
-            "wants TLS, and there are no certificates for it",
-            "give spec.datastore.etcd.keyFile, certFile and caCertFile, or tlsSecretRef",
+            "requires TLS, but no certificates are configured",
+            "set spec.datastore.etcd.keyFile, certFile and caCertFile, or tlsSecretRef",
         ));
     }
     let port = url.port_u16().unwrap_or(2379);
@@ -147,7 +147,8 @@ fn try_one(endpoint: &str, tls: Option<Arc<ClientConfig>>, limit: Duration) -> R
         .map_err(|error| Failure::unreachable(&error))?;
     let answer = match tls.filter(|_| secure) {
         Some(config) => {
-            let name = ServerName::try_from(host.to_owned()).map_err(|_| Failure::other("has no name to check"))?;
+            let name =
+                ServerName::try_from(host.to_owned()).map_err(|_| Failure::other("has no host name to verify"))?;
             let session = ClientConnection::new(config, name).map_err(|error| Failure::other(&error.to_string()))?;
             ask(StreamOwned::new(session, socket), host)
         }
@@ -158,11 +159,11 @@ fn try_one(endpoint: &str, tls: Option<Arc<ClientConfig>>, limit: Duration) -> R
         return Ok(());
     }
     let first = answer.lines().next().unwrap_or_default();
-    let http = if secure { "" } else { " (over http: does it want https?)" };
+    let http = if secure { "" } else { " (over http; it may require https)" };
     Err(Failure::new(
         "EtcdNotEtcd",
-        format!("is not etcd: it does not tell its version but `{first}`{http}"),
-        "give the members' client URLs: `etcdctl member list` shows them, usually https://…:2379",
+        format!("is not etcd: it answers `{first}` instead of its version{http}"),
+        "use the members' client URLs: `etcdctl member list` shows them, usually https://…:2379",
     ))
 }
 
@@ -187,9 +188,9 @@ fn ask(mut stream: impl Read + io::Write, host: &str) -> io::Result<String> {
 fn refused() -> Failure {
     Failure::new(
         "EtcdRefusesClient",
-        "does not accept the client's certificate",
-        "it must be signed by the CA that etcd has as --trusted-ca-file, and be for clients (clientAuth); \
-         etcd's log says what it did not like",
+        "rejects the client's certificate",
+        "it must be signed by the CA in etcd's --trusted-ca-file, and be a client certificate (clientAuth); \
+         etcd's log has the reason",
     )
 }
 
@@ -203,7 +204,7 @@ fn read(error: &io::Error, host: &str, secure: bool) -> Failure {
             // may be all that remains of the server's refusal.
             ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe if secure => refused(),
             ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
-                Failure::other("ends the connection without an answer")
+                Failure::other("closes the connection without a response")
             }
             _ => Failure::unreachable(error),
         };
@@ -214,7 +215,7 @@ fn read(error: &io::Error, host: &str, secure: bool) -> Failure {
         ) => Failure::new(
             "EtcdCertificateName",
             format!("has a certificate for other names than {host}"),
-            "name the endpoint as its certificate does (openssl x509 -ext subjectAltName shows it), \
+            "use a name of its certificate (openssl x509 -ext subjectAltName shows them), \
                  or renew it with this name or address",
         ),
         Tls::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. }) => {
@@ -224,18 +225,18 @@ fn read(error: &io::Error, host: &str, secure: bool) -> Failure {
             Failure::new(
                 "EtcdCertificateExpired",
                 "has a certificate that is not valid yet",
-                "set the clock of this machine right",
+                "correct the clock of this machine",
             )
         }
         Tls::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => Failure::new(
             "EtcdCaUnknown",
             "has a certificate that the given CA did not sign",
-            "give etcd's own CA (kubeadm: /etc/kubernetes/pki/etcd/ca.crt, which is not the cluster's)",
+            "use etcd's own CA (kubeadm: /etc/kubernetes/pki/etcd/ca.crt, not the cluster's)",
         ),
         Tls::PeerIncompatible(_) | Tls::AlertReceived(AlertDescription::ProtocolVersion) => Failure::new(
             "EtcdTlsVersion",
-            "offers no TLS that we accept: 1.2 or 1.3",
-            "let etcd speak TLS 1.2 (--tls-min-version, and its cipher suites), or update it",
+            "does not support TLS 1.2 or 1.3",
+            "enable TLS 1.2 in etcd (--tls-min-version and its cipher suites), or update it",
         ),
         Tls::AlertReceived(
             AlertDescription::BadCertificate
@@ -249,10 +250,10 @@ fn read(error: &io::Error, host: &str, secure: bool) -> Failure {
         ) => refused(),
         Tls::InvalidMessage(_) => Failure::new(
             "EtcdNotEtcd",
-            "does not speak TLS",
-            "is the endpoint http://, or the port another one's? etcd's client port is usually 2379",
+            "does not use TLS",
+            "check whether the endpoint is http://, and its port: etcd's client port is usually 2379",
         ),
-        other => Failure::other(&format!("brought no TLS session about: {other}")),
+        other => Failure::other(&format!("failed the TLS handshake: {other}")),
     }
 }
 
@@ -412,19 +413,19 @@ mod tests {
         ];
         let lines: Vec<String> =
             cases.into_iter().map(|(name, url)| format!("{name}: {}\n", said(&[url], &files))).collect();
-        insta::assert_snapshot!(lines.concat(), @r"
+        insta::assert_snapshot!(lines.concat(), @"
         TLS 1.3: fine
         TLS 1.2: fine
         http: fine
         wrong SAN: EtcdCertificateName: etcd at https://127.0.0.1:PORT has a certificate for other names than 127.0.0.1
         expired: EtcdCertificateExpired: etcd at https://127.0.0.1:PORT has a certificate that has expired
         unknown CA: EtcdCaUnknown: etcd at https://127.0.0.1:PORT has a certificate that the given CA did not sign
-        client of another CA, 1.3: EtcdRefusesClient: etcd at https://127.0.0.1:PORT does not accept the client's certificate
-        client of another CA, 1.2: EtcdRefusesClient: etcd at https://127.0.0.1:PORT does not accept the client's certificate
-        TLS 1.1 by alert: EtcdTlsVersion: etcd at https://127.0.0.1:PORT offers no TLS that we accept: 1.2 or 1.3
-        TLS 1.1 by hello: EtcdTlsVersion: etcd at https://127.0.0.1:PORT offers no TLS that we accept: 1.2 or 1.3
-        https to http: EtcdNotEtcd: etcd at https://127.0.0.1:PORT does not speak TLS
-        a web server: EtcdNotEtcd: etcd at http://127.0.0.1:PORT is not etcd: it does not tell its version but `HTTP/1.1 200 OK` (over http: does it want https?)
+        client of another CA, 1.3: EtcdRefusesClient: etcd at https://127.0.0.1:PORT rejects the client's certificate
+        client of another CA, 1.2: EtcdRefusesClient: etcd at https://127.0.0.1:PORT rejects the client's certificate
+        TLS 1.1 by alert: EtcdTlsVersion: etcd at https://127.0.0.1:PORT does not support TLS 1.2 or 1.3
+        TLS 1.1 by hello: EtcdTlsVersion: etcd at https://127.0.0.1:PORT does not support TLS 1.2 or 1.3
+        https to http: EtcdNotEtcd: etcd at https://127.0.0.1:PORT does not use TLS
+        a web server: EtcdNotEtcd: etcd at http://127.0.0.1:PORT is not etcd: it answers `HTTP/1.1 200 OK` instead of its version (over http; it may require https)
         nobody: EtcdUnreachable: etcd at https://127.0.0.1:PORT refuses the connection
         ");
     }

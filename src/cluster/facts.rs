@@ -58,7 +58,7 @@ impl Cluster {
     }
 }
 
-/// If one right is missing, the next run would stop at the next one: so name all at once.
+/// If one right is missing, others may be too: the error names all of them at once.
 async fn with_all_that_is_missing(api: &Arc<Api>, options: &FactsOptions<'_>, error: anyhow::Error) -> anyhow::Error {
     let forbidden = error.downcast_ref::<crate::fault::Fault>().is_some_and(|fault| fault.id == "ClusterForbidden");
     if !forbidden {
@@ -214,7 +214,7 @@ struct Question<T>(JoinHandle<Result<T, Failure>>);
 
 impl<T> Question<T> {
     async fn answer(mut self) -> Result<T, Failure> {
-        (&mut self.0).await.expect("a question does not panic, and is not dropped while it is awaited")
+        (&mut self.0).await.expect("the task does not panic, and is not dropped while it is awaited")
     }
 }
 
@@ -254,7 +254,7 @@ fn served(api: &Arc<Api>, group: &'static str, version: &'static str) -> Questio
 /// For optional facts: "not found" and "forbidden" are not errors, everything else is.
 fn tolerated<T>(api: &Api, answer: Result<Option<T>, Failure>, what: &str) -> Result<Option<T>, Failure> {
     let reason = match answer {
-        Ok(None) => "the cluster does not tell it".to_owned(),
+        Ok(None) => "the cluster does not provide it".to_owned(),
         Err(failure) if matches!(failure.status, Some(403 | 404)) => failure.fault.what,
         answer => return answer,
     };

@@ -71,7 +71,7 @@ impl Cluster {
             let listen = move |news| drop(tell.send(news));
             tasks.spawn(follow(Arc::clone(&self.api), list, None, listen));
             let begun = Instant::now();
-            let mut last = "was not read yet".to_owned();
+            let mut last = "it was not read yet".to_owned();
             while begun.elapsed() < limit {
                 if stop() {
                     return Err(Fault::new(
@@ -79,7 +79,7 @@ impl Cluster {
                         "RunCancelled",
                         "the wait for the cluster's VNI was cancelled",
                     )
-                    .hint("the node works and stays cordoned; calicoctl-win resume uncordons it")
+                    .hint("the node works and remains cordoned; calicoctl-win resume uncordons it")
                     .into());
                 }
                 let said = match timeout(LOOK, heard.recv()).await {
@@ -96,14 +96,14 @@ impl Cluster {
                     if vni == wanted.get() {
                         return Ok(());
                     }
-                    last = format!("says {vni}");
+                    last = format!("it has {vni}");
                 }
-                let what = format!("FelixConfiguration to say VNI {wanted}");
+                let what = format!("FelixConfiguration to have VNI {wanted}");
                 events(Event::Waiting { what, elapsed: begun.elapsed(), limit });
             }
-            let what = format!("FelixConfiguration does not say VNI {wanted} after {} s: {last}", limit.as_secs());
+            let what = format!("FelixConfiguration does not have VNI {wanted} after {} s: {last}", limit.as_secs());
             Err(Fault::new(Exit::FailedIncomplete, "ClusterVniNotSeen", what)
-                .hint("the node works and stays cordoned; change the cluster's VNI, then run: calicoctl-win resume")
+                .hint("the node works and remains cordoned; change the cluster's VNI, then run: calicoctl-win resume")
                 .into())
         })
     }

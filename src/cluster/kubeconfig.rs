@@ -55,12 +55,12 @@ pub(super) enum Trust {
 pub(super) fn read(file: Option<&Path>) -> Result<(&Path, String)> {
     let missing = |what: String| {
         Fault::new(Exit::ClusterUnreachable, "KubeconfigMissing", what).hint(
-            "give the kubeconfig of a cluster administrator with --kubeconfig FILE, or in CALICO_WIN_KUBECONFIG; \
+            "pass the kubeconfig of a cluster administrator with --kubeconfig FILE, or in CALICO_WIN_KUBECONFIG; \
              on a control-plane node of kubeadm it is /etc/kubernetes/admin.conf",
         )
     };
     let Some(file) = file else {
-        return Err(missing("no kubeconfig is given, so the cluster cannot be asked".into()).into());
+        return Err(missing("no kubeconfig is given, so the cluster cannot be reached".into()).into());
     };
     let text = std::fs::read_to_string(file).map_err(|cause| {
         let what = format!("cannot read the kubeconfig {}", file.display());
@@ -135,7 +135,7 @@ pub(super) fn choose(origin: &str, text: &str, base_dir: &Path, context: Option<
     let user = match chosen.user.as_deref().filter(|name| !name.is_empty()) {
         Some(name) => match kubeconfig.auth_infos.iter().find(|u| u.name == name) {
             Some(user) => user.auth_info.clone().unwrap_or_default(),
-            // kube would continue without a user, as `system:anonymous`.
+            // kube would continue as `system:anonymous`.
             None => return Err(undefined("user", name).into()),
         },
         None => AuthInfo::default(),
@@ -208,7 +208,7 @@ impl Access {
             config.cluster_url = format!("https://{address}{below}").parse().context("build the address to dial")?;
             config.proxy_url = None;
         }
-        // Retries and limits are ours (`Api::answer`).
+        // `Api::answer` has the retries and limits.
         config.default_retry = false;
         config.connect_timeout = Some(limits.connect());
         config.read_timeout = None;
@@ -231,7 +231,7 @@ impl Access {
             Ok(client) => client.map_err(|error| login(&error, Some(&plugin))),
             Err(RecvTimeoutError::Timeout) => {
                 let what = format!(
-                    "the kubeconfig's exec plugin `{plugin}` gave no credentials within {} s",
+                    "the kubeconfig's exec plugin `{plugin}` returned no credentials within {} s",
                     limit.as_secs_f64()
                 );
                 Err(login_fault(what).into())
@@ -251,16 +251,17 @@ impl Access {
 /// `KubeconfigInvalid` for a file that cannot be read.
 pub(super) fn self_contained(origin: &str, access: &Access) -> Result<NodeCredentials> {
     let unfit = |why: &str| {
-        Fault::new(Exit::InvalidConfig, "KubeconfigNotForNode", format!("{origin} is not for a node: {why}")).hint(
-            "give one with a service account's token or a client certificate in it, \
-             or leave it out: kubernetes.credentials: token-request",
-        )
+        Fault::new(Exit::InvalidConfig, "KubeconfigNotForNode", format!("{origin} cannot be used for a node: {why}"))
+            .hint(
+                "use one with a service account's token or a client certificate, \
+             or kubernetes.credentials: token-request",
+            )
     };
     if access.trust() == Trust::Nobody {
-        return Err(unfit("it says insecure-skip-tls-verify, and anybody could be the API server").into());
+        return Err(unfit("it has insecure-skip-tls-verify, so the API server would not be verified").into());
     }
     if access.config.tls_server_name.is_some() {
-        return Err(unfit("it says tls-server-name, which Calico's CNI plugin may not know").into());
+        return Err(unfit("it has tls-server-name, which Calico's CNI plugin may not support").into());
     }
     let user = &access.config.auth_info;
     let text = |field: &str, data: Option<&str>, file: Option<&String>| -> Result<Option<String>> {
@@ -302,7 +303,7 @@ pub(super) fn certificates(pem: &str) -> Result<Vec<Vec<u8>>> {
         CertificateDer::pem_slice_iter(pem.as_bytes()).map(|c| c.map(|c| c.to_vec())).collect();
     match all {
         Ok(all) if !all.is_empty() => Ok(all),
-        Ok(_) => Err(broken("the cluster's CA holds no certificate in PEM".into()).into()),
+        Ok(_) => Err(broken("the cluster's CA has no certificate in PEM format".into()).into()),
         Err(cause) => Err(anyhow!("{cause}").context(broken("the cluster's CA is not PEM".into()))),
     }
 }
@@ -379,7 +380,7 @@ fn resolve_files(kubeconfig: &mut Kubeconfig, base_dir: &Path) {
 fn program(command: String, path: Option<String>) -> String {
     let found = |place: PathBuf| runs(&place).then(|| place.to_string_lossy().into_owned());
     if command.contains(std::path::is_separator) {
-        // On Windows `.exe` may be left out, and is tried first.
+        // On Windows `.exe` may be omitted, and is tried first.
         let has_end = !cfg!(windows) || command.to_ascii_lowercase().ends_with(".exe");
         let exe = if has_end { None } else { found(PathBuf::from(format!("{command}.exe"))) };
         return exe.unwrap_or(command);
@@ -443,7 +444,7 @@ fn no_such_context(origin: &str, wanted: &str, contexts: &[&str]) -> Fault {
         name => format!("{origin} has no context `{name}`"),
     };
     let hint = match contexts {
-        [] => "it has no contexts at all: is it the right file?".to_owned(),
+        [] => "it has no contexts: check that it is the right file".to_owned(),
         all => format!("choose one with --context: {}", all.join(", ")),
     };
     Fault::new(Exit::ClusterAccessDenied, "ContextNotFound", what).hint(hint)
@@ -451,7 +452,7 @@ fn no_such_context(origin: &str, wanted: &str, contexts: &[&str]) -> Fault {
 
 fn broken(what: String) -> Fault {
     Fault::new(Exit::ClusterAccessDenied, "KubeconfigInvalid", what)
-        .hint("compare it with `kubectl config view`, or fetch a fresh kubeconfig of the cluster")
+        .hint("compare it with `kubectl config view`, or get a new kubeconfig of the cluster")
 }
 
 fn invalid(origin: &str, error: &KubeconfigError) -> Error {
@@ -462,7 +463,7 @@ fn invalid(origin: &str, error: &KubeconfigError) -> Error {
 /// and so may its output.
 fn login(error: &kube::Error, plugin: Option<&str>) -> Error {
     let what = match plugin {
-        Some(path) => format!("the kubeconfig's exec plugin `{path}` gave no credentials"),
+        Some(path) => format!("the kubeconfig's exec plugin `{path}` returned no credentials"),
         None => "the kubeconfig's credentials cannot be used".into(),
     };
     let cause = match error {
@@ -477,20 +478,20 @@ fn login(error: &kube::Error, plugin: Option<&str>) -> Error {
     anyhow!("{cause}").context(login_fault(what))
 }
 
-/// The cause, in our own words: kube's quote the whole command and its output.
+/// The cause, without kube's texts, which quote the whole command and its output.
 pub(super) fn why_no_login(error: &AuthError) -> String {
     match error {
         AuthError::AuthExecRun { out, .. } => format!("it failed with {}", out.status),
         AuthError::AuthExecStart(cause) => format!("it cannot be started: {cause}"),
         AuthError::AuthExecParse(_) | AuthError::ParseTokenKey(_) => "it did not print an ExecCredential".into(),
         AuthError::ExecPluginFailed => "the ExecCredential that it printed has no status".into(),
-        AuthError::MalformedTokenExpirationDate(_) => "the time at which its token ends cannot be read".into(),
-        AuthError::InvalidBearerToken(_) => "its token holds characters that no HTTP header takes".into(),
+        AuthError::MalformedTokenExpirationDate(_) => "the expiry of its token cannot be parsed".into(),
+        AuthError::InvalidBearerToken(_) => "its token has characters that are not allowed in an HTTP header".into(),
         AuthError::ReadTokenFile(cause, file) => format!("cannot read {}: {cause}", file.display()),
         AuthError::MissingCommand => "the user's exec section names no command".into(),
         // For an auth-provider: which field of the plugin's output is missing.
         AuthError::AuthExec(text) => without_values(text),
-        _ => "the login that the kubeconfig names is not usable".into(),
+        _ => "the login in the kubeconfig is not usable".into(),
     }
 }
 
@@ -549,7 +550,7 @@ mod tests {
         let said = &refused.downcast_ref::<Fault>().unwrap().what;
         let (path, rest) = said.strip_prefix("the kubeconfig's exec plugin `").unwrap().split_once('`').unwrap();
         assert!(path.ends_with("sleep"), "{said}");
-        assert_eq!(rest, " gave no credentials within 0.1 s");
+        assert_eq!(rest, " returned no credentials within 0.1 s");
         assert!(!format!("{refused:?}").contains("sesame"), "{refused:?}");
     }
 

@@ -22,7 +22,7 @@ pub const NAMESPACE: &str = "kube-node-lease";
 /// machine has died.
 const HOLDS: Duration = Duration::from_secs(180);
 
-/// How often another holder may be faster before we give up.
+/// How often the Lease is tried if another holder is faster.
 const TRIES: usize = 4;
 
 /// The holder of a Lease: a run, and its machine.
@@ -119,8 +119,10 @@ impl Cluster {
                 other => return other,
             }
         }
-        let what = format!("the Lease on node {node} changes all the time");
-        Err(Fault::new(Exit::Busy, "NodeLeased", what).hint("see who changes it; then run the command again").into())
+        let what = format!("the Lease on node {node} keeps changing");
+        Err(Fault::new(Exit::Busy, "NodeLeased", what)
+            .hint("find out what changes it, then run the command again")
+            .into())
     }
 
     /// Renews the Lease. False if it belongs to another machine now.
@@ -199,7 +201,7 @@ impl Cluster {
     }
 }
 
-/// Another holder created or changed the Lease between our read and our write.
+/// Another holder created or changed the Lease between the read and the write.
 fn acquired_first(error: &anyhow::Error) -> bool {
     ["ClusterConflict", "ClusterObjectExists"].contains(&Fault::id_of(error))
 }
@@ -212,15 +214,15 @@ fn leased(node: &str, holder: &str, spec: &Spec) -> Fault {
         None if machine.is_empty() => String::new(),
         None => format!(" on {machine}"),
     };
-    let until = spec.until().map_or_else(|| "and has no end".into(), |until| format!("until {until:.0}"));
-    let what = format!("node {node} is being changed by run {run}{at}, whose Lease holds {until}");
+    let until = spec.until().map_or_else(|| "never expires".into(), |until| format!("is valid until {until:.0}"));
+    let what = format!("node {node} is being changed by run {run}{at}, whose Lease {until}");
     Fault::new(Exit::Busy, "NodeLeased", what).hint(format!(
-        "wait for it; if nobody is at it any more: kubectl -n {NAMESPACE} delete lease {}",
+        "wait for it; if that run is no longer in progress: kubectl -n {NAMESPACE} delete lease {}",
         lease_name(node)
     ))
 }
 
-/// How long our Lease is still valid, by this machine's clock.
+/// How long the Lease of this run is still valid, by this machine's clock.
 #[derive(Debug, Clone)]
 pub struct Validity(Arc<Mutex<Option<Instant>>>);
 
@@ -294,7 +296,7 @@ impl LeaseRenewer {
 
     fn end(self) -> Result<(Cluster, bool)> {
         drop(self.stop);
-        self.thread.join().map_err(|_| anyhow::anyhow!("the thread that renewed the Lease ended by a panic"))
+        self.thread.join().map_err(|_| anyhow::anyhow!("the thread that renewed the Lease panicked"))
     }
 }
 
@@ -371,9 +373,9 @@ mod tests {
             "{}",
             fault.what
         );
-        assert!(!cluster.release_lease("win-a1", &there).unwrap(), "another's Lease stays");
+        assert!(!cluster.release_lease("win-a1", &there).unwrap(), "another's Lease is kept");
 
-        // Another machine of the same name, such as a clone.
+        // Another machine of the same name, for example a clone.
         let twin = Owner { machine: "77aa".into(), ..owner("win-a1", "r3") };
         assert_eq!(Fault::id_of(&cluster.take_lease("win-a1", &twin).unwrap_err()), "NodeLeased");
         // A run of the same machine, which holds the machine's lock: the previous run is dead.
@@ -413,7 +415,7 @@ mod tests {
         let theirs = json!({"spec": {"holderIdentity": "jump-host/r7"}});
         town.as_admin(&Method::PATCH, &lease_path("win-a1"), Some(&theirs)).unwrap();
         while !validity.left().is_zero() {
-            assert!(begun.elapsed() < Duration::from_secs(30), "a Lease that somebody took is over");
+            assert!(begun.elapsed() < Duration::from_secs(30), "a Lease that another machine took is not valid");
             thread::yield_now();
         }
         let _lost = renewer.release().unwrap();

@@ -1,4 +1,4 @@
-//! The cluster: a client for the Kubernetes API, and our requests.
+//! The cluster: a client for the Kubernetes API, and the requests of this program.
 //!
 //! The only module with `async`, and it is not visible: every function blocks until there is a response or the time is
 //! up. A failed request is never an answer, so `None` and an empty list mean that the API server said so.
@@ -41,7 +41,7 @@ pub use self::access::{Needs, manifest as rights_manifest, renewal_manifest};
 pub use self::api::{path, query};
 pub use self::cleanup::Released;
 pub use self::credentials::{Issued, TOKEN_SECRET, TokenFrom, renewal_forbidden};
-pub use self::drain::{DrainOptions, DrainPlan, Stays};
+pub use self::drain::{DrainOptions, DrainPlan, Remaining};
 pub use self::errors::may_pass;
 pub use self::facts::FactsOptions;
 pub use self::kubeconfig::{files_of, server_of};
@@ -57,13 +57,13 @@ use crate::fault::{Exit, Fault};
 use crate::report::event::Event;
 use crate::settings::Limits;
 
-/// Our name: in `User-Agent`, and as field manager of everything we write.
+/// The name of this program in `User-Agent`, and as field manager of everything that it writes.
 pub const FIELD_MANAGER: &str = "calicoctl-win";
 
 /// The service account whose rights Calico's components on a node have.
 pub const SERVICE_ACCOUNT: &str = "calico-node";
 
-/// Runs our futures. When dropped, it abandons what cannot be interrupted, such as a slow DNS lookup, instead of
+/// Runs the futures. When dropped, it abandons what cannot be interrupted, such as a slow DNS lookup, instead of
 /// waiting for it.
 struct Executor(Option<Runtime>);
 
@@ -207,6 +207,6 @@ fn missing_account(place: &str) -> Fault {
     let what = format!("there is no service account {SERVICE_ACCOUNT} in namespace {place}");
     Fault::new(Exit::ClusterUnreachable, "ServiceAccountMissing", what).hint(
         "install Calico on the cluster's Linux nodes first (docs.tigera.io/calico: tigera-operator, or calico.yaml); \
-         if it lives in another namespace, name it: kubernetes.calicoNamespace in the config",
+         if it is in another namespace, set kubernetes.calicoNamespace in the config",
     )
 }

@@ -20,7 +20,7 @@ impl Cluster {
         Ok(self.raw_node(name)?.map(read))
     }
 
-    /// The Node's items that a change of this machine manages: whether it is cordoned and by which run of ours, and its
+    /// The Node's items that a change of this machine manages: whether it is cordoned and by which run, and its
     /// Calico annotation and condition. None if there is no such Node.
     ///
     /// # Errors
@@ -56,7 +56,7 @@ impl Cluster {
                 self.annotate_node(name, &[(ACHIEVED.to_owned(), Some(digest.clone()))].into()).map(drop)
             }
             (Id::CalicoIsUp(name), None) => self.clear_network_condition(name).map(drop),
-            (id, state) => bail!("{id} cannot be put as {state:?}"),
+            (id, state) => bail!("{id} cannot be set to {state:?}"),
         }
     }
 
@@ -73,7 +73,7 @@ impl Cluster {
     }
 
     /// Creates an Event on a Node, for `kubectl describe node`. Like kubelet's own it is in the namespace `default`,
-    /// and has the Node's name in place of its uid.
+    /// and has the Node's name instead of its uid.
     pub fn warn_on_node(&self, name: &str, reason: &str, message: &str) -> Result<()> {
         let node = json!({ "apiVersion": "v1", "kind": "Node", "name": name, "uid": name });
         self.warn_about(&node, EVENTS, name, reason, message)
@@ -121,7 +121,7 @@ impl Cluster {
         self.set_schedulable(name, true, None)
     }
 
-    /// The run of ours that cordoned a Node, from the Node's annotation; none if it is not cordoned, or if somebody
+    /// The run that cordoned a Node, from the Node's annotation; none if it is not cordoned, or if somebody
     /// else cordoned it.
     ///
     /// # Errors
@@ -131,7 +131,7 @@ impl Cluster {
         Ok(by.filter(|_| !schedulable))
     }
 
-    /// Whether a Node takes pods, and the run that cordoned it.
+    /// Whether a Node is schedulable, and the run that cordoned it.
     fn cordon_of(&self, name: &str) -> Result<(bool, Option<String>)> {
         let node = self.raw_node(name)?.ok_or_else(|| absent(name))?;
         let by = node.metadata.annotations.as_ref().and_then(|all| all.get(CORDONED_BY)).cloned();
@@ -181,7 +181,7 @@ impl Cluster {
 /// The namespace of Events about Nodes, which have none.
 pub(super) const EVENTS: &str = "default";
 
-/// The Node's annotation with the run of ours that cordoned it.
+/// The Node's annotation with the run that cordoned it.
 pub const CORDONED_BY: &str = "calicoctl-win/cordoned-by";
 
 /// The Node's annotation with the digest of the settings that were applied: it shows which nodes of a fleet are done.
@@ -202,7 +202,7 @@ pub(super) fn node_path(name: &str) -> String {
 /// There is no Node of this name.
 pub fn absent(name: &str) -> Fault {
     Fault::new(Exit::ClusterUnreachable, "NodeAbsent", format!("the cluster has no Node {name}"))
-        .hint("its kubelet registers it when it joins; the name may be another: kubectl get nodes, then --node-name")
+        .hint("its kubelet registers it when it joins; if the Node has another name, pass it with --node-name (see kubectl get nodes)")
 }
 
 /// The version of the Windows Machine Config Operator in its annotations (reference: WMCO `pkg/metadata`): the current
@@ -218,7 +218,7 @@ fn calicos(metadata: &ObjectMeta, name: &str) -> Option<String> {
     metadata.annotations.as_ref()?.get(&format!("projectcalico.org/{name}")).cloned()
 }
 
-/// The fields of a Node that we use.
+/// The fields of a Node that are used.
 pub(super) fn read(node: Node) -> ClusterNode {
     let status = node.status.unwrap_or_default();
     let conditions = status.conditions.unwrap_or_default();

@@ -118,8 +118,8 @@ impl Cluster {
         if review.status.is_some_and(|status| status.allowed) {
             return Ok(());
         }
-        let what = "pods have to be deleted for this change, and the kubeconfig's user lacks the right: delete pods";
-        let hint = "let a cluster administrator give it: `calicoctl-win explain ClusterRights` prints a manifest";
+        let what = "this change deletes pods, and the kubeconfig's user lacks the right: delete pods";
+        let hint = "ask a cluster administrator to grant it: `calicoctl-win explain ClusterRights` prints a manifest";
         Err(Fault::new(Exit::ClusterAccessDenied, "ClusterRights", what).hint(hint).into())
     }
 }

@@ -1,6 +1,6 @@
 //! Patches that make a cluster ready for Windows nodes: shown, and applied on request.
 //!
-//! A patch names only the fields that it changes, so the fields of others are kept. A merge patch replaces a list as a
+//! A patch names only the fields that it changes, so all other fields are kept. A merge patch replaces a list as a
 //! whole; the only list here, the Installation's pools, therefore carries the resource version that was read.
 
 use anyhow::Result;
@@ -53,7 +53,7 @@ impl Patch {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Preparation {
     pub patches: Vec<Patch>,
-    /// What the operator's configuration already says and it has not done yet, a sentence each: a patch would not help.
+    /// What the operator's configuration already sets and the operator has not applied yet, a sentence each: a patch would not help.
     pub awaited: Vec<String>,
 }
 
@@ -180,9 +180,9 @@ fn pools(objects: &Objects, facts: &ClusterFacts, wishes: Wishes) -> Preparation
         };
         let entry = wanted.as_array_mut().into_iter().flatten().find(|entry| entry["cidr"] == pool.cidr.as_str());
         match entry {
-            // The operator must apply what the Installation already says.
+            // The operator must apply what the Installation already has.
             Some(entry) if entry["encapsulation"].as_str().is_some_and(|word| word.starts_with("VXLAN")) => {
-                awaited.push(format!("{why}, though the Installation says VXLAN: the operator has not brought it"));
+                awaited.push(format!("{why}, although the Installation has VXLAN: the operator has not applied it"));
             }
             Some(entry) => {
                 entry["encapsulation"] = "VXLAN".into();
@@ -230,7 +230,7 @@ fn felix(group: ApiGroup, felix: Option<&Value>, wishes: Wishes) -> Option<Patch
         Some(vni) if u64::from(vni.get()) != theirs => {
             Some((vni, format!("vxlanVNI is {theirs}, the config has {vni}")))
         }
-        None if !fits => Some((Vni::DEFAULT, format!("vxlanVNI is {theirs}, which Windows cannot take"))),
+        None if !fits => Some((Vni::DEFAULT, format!("vxlanVNI is {theirs}, which Windows does not support"))),
         _ => None,
     };
     if let Some((vni, why)) = vni {
@@ -303,7 +303,7 @@ mod tests {
           kubectl patch ipamconfigs.crd.projectcalico.org default --type=merge -p '{"spec":{"strictAffinity":true}}'
         ippools.crd.projectcalico.org one: the pool one has ipipMode: CrossSubnet
           kubectl patch ippools.crd.projectcalico.org one --type=merge -p '{"spec":{"ipipMode":"Never","vxlanMode":"Always"}}'
-        felixconfigurations.crd.projectcalico.org default: ipipEnabled is true; vxlanVNI is 1, which Windows cannot take
+        felixconfigurations.crd.projectcalico.org default: ipipEnabled is true; vxlanVNI is 1, which Windows does not support
           kubectl patch felixconfigurations.crd.projectcalico.org default --type=merge -p '{"spec":{"ipipEnabled":null,"vxlanVNI":4096}}'
         "#);
     }
@@ -343,7 +343,7 @@ mod tests {
             operator: Some(OperatorFacts::default()),
             ..ClusterFacts::default()
         };
-        insta::assert_snapshot!(shown(&objects, &facts, Wishes::default()), @"waits: the pool one has ipipMode: Always, though the Installation says VXLAN: the operator has not brought it");
+        insta::assert_snapshot!(shown(&objects, &facts, Wishes::default()), @"waits: the pool one has ipipMode: Always, although the Installation has VXLAN: the operator has not applied it");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The rights that this run has seen granted. An API server that has just started answers 403 to everybody with RBAC
+//! The rights that the API server has granted during this run. An API server that has just started answers 403 to everybody with RBAC
 //! rights until it has read the roles, so a 403 for one of these may be temporary.
 
 use std::collections::BTreeSet;

@@ -1,5 +1,5 @@
-//! Taints of a Node. A patch replaces the whole list, so it carries the version that was read, and keeps the taints of
-//! others with the fields that we do not know.
+//! Taints of a Node. A patch replaces the whole list, so it carries the version that was read, and keeps all other
+//! taints with their unknown fields.
 
 use std::fmt;
 use std::str::FromStr;
@@ -40,7 +40,7 @@ impl FromStr for Effect {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let known = Self::ALL.iter().find(|(_, word)| *word == text).map(|(effect, _)| *effect);
-        known.ok_or_else(|| format!("`{text}` is no effect: NoSchedule, PreferNoSchedule or NoExecute"))
+        known.ok_or_else(|| format!("`{text}` is not an effect: NoSchedule, PreferNoSchedule or NoExecute"))
     }
 }
 
@@ -66,7 +66,7 @@ impl FromStr for Taint {
         let (key, value) = rest.split_once('=').map_or((rest, None), |(key, value)| (key, Some(value.to_owned())));
         let good = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
         if key.is_empty() || !key.chars().all(good) || !value.iter().all(|value| value.chars().all(good)) {
-            return Err(format!("`{text}` is no taint: write KEY=VALUE:EFFECT, as os=windows:NoSchedule"));
+            return Err(format!("`{text}` is not a taint: write KEY=VALUE:EFFECT, for example os=windows:NoSchedule"));
         }
         Ok(Self { key: key.into(), value, effect })
     }
@@ -121,7 +121,7 @@ impl Taints {
             Some(there) => {
                 let what = format!("the node has the taint {} with another value: {}", taint.key, there["value"]);
                 return Err(Fault::new(Exit::Conflict, "TaintExists", what)
-                    .hint("--overwrite replaces the value; find out first who put it there")
+                    .hint("--overwrite replaces the value; find out first who set it")
                     .into());
             }
             None => self.0.push(entry),
@@ -170,7 +170,7 @@ impl Cluster {
     /// Changes a Node's taints with `edit`; false if nothing changes. After a conflict, `edit` is called again.
     ///
     /// # Errors
-    /// Those of `edit`; `ClusterConflict` when the Node changes all the time.
+    /// Those of `edit`; `ClusterConflict` when the Node keeps changing.
     pub fn retaint(&self, node: &str, edit: &dyn Fn(Taints) -> Result<Taints>) -> Result<bool> {
         let mut tries = 0;
         loop {
@@ -203,7 +203,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// From the node-lifecycle controller, with a field that we do not know.
+    /// From the node-lifecycle controller, with an unknown field.
     fn cordoned() -> Taints {
         Taints(vec![
             json!({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule", "timeAdded": "2026-11-21T00:29:17Z"}),
@@ -211,13 +211,17 @@ mod tests {
     }
 
     #[test]
-    fn taints_of_others_are_kept_unchanged() {
+    fn other_taints_are_kept_unchanged() {
         let added = cordoned().with(&taint("os=windows:NoSchedule"), false).unwrap();
         assert_eq!(
             added.0,
             [cordoned().0[0].clone(), json!({"key": "os", "effect": "NoSchedule", "value": "windows"})]
         );
-        assert_eq!(added.clone().with(&taint("os=windows:NoSchedule"), false).unwrap(), added, "a second time is none");
+        assert_eq!(
+            added.clone().with(&taint("os=windows:NoSchedule"), false).unwrap(),
+            added,
+            "adding it again changes nothing"
+        );
         assert_eq!(added.without(&taint("os")), cordoned());
     }
 
@@ -240,7 +244,7 @@ mod tests {
             assert_eq!(taint(text).to_string(), text);
         }
         assert_eq!(taint("os:NoExecute-"), taint("os:NoExecute"));
-        insta::assert_snapshot!("os=windows:Never".parse::<Taint>().unwrap_err(), @"`Never` is no effect: NoSchedule, PreferNoSchedule or NoExecute");
+        insta::assert_snapshot!("os=windows:Never".parse::<Taint>().unwrap_err(), @"`Never` is not an effect: NoSchedule, PreferNoSchedule or NoExecute");
         assert!("=x:NoSchedule".parse::<Taint>().is_err());
         assert!(cordoned().with(&taint("os"), false).is_err());
     }

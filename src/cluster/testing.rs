@@ -25,7 +25,7 @@ pub const HOST: &str = "api.cluster.test";
 /// A request as the server received it.
 #[derive(Debug, Clone)]
 pub struct Seen {
-    /// For example `GET /version`, without our page size and field manager.
+    /// For example `GET /version`, without page size and field manager.
     pub key: String,
     pub target: String,
     pub headers: HashMap<String, String>,
@@ -162,7 +162,7 @@ impl Server {
         Self { address, ca_pem: authority.pem.clone(), seen, script }
     }
 
-    /// Sets the responses to a request; several are sent in order, the last one again and again.
+    /// Sets the responses to a request; several are sent in order, then the last one repeatedly.
     pub fn on(&self, key: &str, replies: impl IntoIterator<Item = Reply>) -> &Self {
         self.script.lock().unwrap().insert(key.to_owned(), replies.into_iter().collect());
         self
@@ -220,7 +220,7 @@ async fn serve(
 ) -> Result<Response<Played>, Infallible> {
     let (head, body) = request.into_parts();
     let target = head.uri.to_string();
-    let key = format!("{} {}", head.method, without_ours(&target));
+    let key = format!("{} {}", head.method, without_own_parameters(&target));
     let headers =
         head.headers.iter().map(|(n, v)| (n.to_string(), v.to_str().unwrap_or_default().to_owned())).collect();
     let body = body.collect().await.map(|b| String::from_utf8_lossy(&b.to_bytes()).into_owned()).unwrap_or_default();
@@ -250,7 +250,7 @@ async fn serve(
     Ok(response)
 }
 
-fn without_ours(target: &str) -> String {
+fn without_own_parameters(target: &str) -> String {
     let Some((path, query)) = target.split_once('?') else { return target.to_owned() };
     let kept: Vec<&str> =
         query.split('&').filter(|p| *p != "limit=500" && *p != "fieldManager=calicoctl-win").collect();

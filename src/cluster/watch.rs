@@ -51,7 +51,7 @@ struct Line {
 enum End {
     /// Normally, or the receiver is gone.
     Time,
-    /// Changes since our version are no longer available.
+    /// Changes since the last version are no longer available.
     Expired,
     Failed(Failure),
 }
@@ -138,7 +138,7 @@ async fn watch<T: DeserializeOwned>(
         rest.extend_from_slice(&piece);
         while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = rest.drain(..=end).collect();
-            match hear(&call, &line, version, tell) {
+            match handle(&call, &line, version, tell) {
                 Ok(()) => {}
                 Err(end) => return end,
             }
@@ -164,7 +164,7 @@ async fn piece(body: &mut Body) -> Result<Option<Vec<u8>>, kube::Error> {
     }
 }
 
-fn hear<T: DeserializeOwned>(
+fn handle<T: DeserializeOwned>(
     call: &Call,
     line: &[u8],
     version: &mut String,

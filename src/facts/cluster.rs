@@ -344,7 +344,7 @@ pub struct Right {
     /// Empty for the core group.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub group: String,
-    /// Plural, with `/` and the subresource where there is one.
+    /// Plural, with `/` and the subresource, if there is one.
     pub resource: String,
     /// The one object that it covers; none for all.
     #[serde(default, skip_serializing_if = "Option::is_none")]

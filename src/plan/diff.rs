@@ -563,7 +563,7 @@ mod tests {
         let goes = |observed: &World| story(&diff(&target, observed, &owned(&target))).contains("- hns-network Calico");
         assert!(goes(&observed));
         observed.remove(&external);
-        assert!(goes(&observed), "a run that was cut off between the two");
+        assert!(goes(&observed), "a run that was interrupted between the two");
         observed.insert(external, on("storage", 9999));
         observed.insert(Id::Network("Calico".into()), on("storage", 4096));
         assert_eq!(diff(&target, &observed, &owned(&target)), []);

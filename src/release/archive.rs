@@ -87,10 +87,10 @@ impl Archive {
 
         let mut archive = Self { file, path: path.to_owned(), entries: Vec::new(), folders: Vec::new(), sha256 };
         archive.bound_directory(size)?;
-        // Nothing may precede the archive: two programs could read such a file differently.
+        // No data may precede the archive: two programs could read such a file differently.
         let config = Config { archive_offset: ArchiveOffset::Known(0) };
         let file = archive.file.try_clone().doing("read", path)?;
-        let mut zip = ZipArchive::with_config(config, file).map_err(|e| archive.cut_short(&e.to_string()))?;
+        let mut zip = ZipArchive::with_config(config, file).map_err(|e| archive.truncated(&e.to_string()))?;
         archive.read_directory(&zip)?;
         archive.read_headers(&mut zip)?;
         Ok(archive)
@@ -115,25 +115,25 @@ impl Archive {
         if read_exact_at(&self.file, &mut magic, 0).is_err() || !magic.starts_with(b"PK") {
             let path = self.path.display();
             return Err(invalid("ReleaseNotZip", format!("{path} is not a zip archive"))
-                .hint("look into it: a proxy's or sign-in page may have been saved in its place"));
+                .hint("open it: it may be a page of a proxy or a sign-in page"));
         }
         let mut record = [0; LENGTH];
         let start = size.saturating_sub(LENGTH as u64);
-        read_exact_at(&self.file, &mut record, start).map_err(|e| self.cut_short(&e.to_string()))?;
+        read_exact_at(&self.file, &mut record, start).map_err(|e| self.truncated(&e.to_string()))?;
         let half = |at: usize| u16::from_le_bytes([record[at], record[at + 1]]);
         let word = |at: usize| u64::from(half(at)) | u64::from(half(at + 2)) << 16;
         if &record[..4] != b"PK\x05\x06" || half(20) != 0 {
-            return Err(self.cut_short("it does not end as a zip does"));
+            return Err(self.truncated("it does not end like a zip archive"));
         }
         let (entries, length, offset) = (usize::from(half(10)), word(12), word(16));
         if entries > MAX_ENTRIES {
-            return Err(self.too_large(&format!("it has {entries} entries, {MAX_ENTRIES} is the limit")));
+            return Err(self.too_large(&format!("it has {entries} entries, and the limit is {MAX_ENTRIES}")));
         }
         if length > MAX_DIRECTORY {
             return Err(self.too_large("its table of contents is larger than 1 MiB"));
         }
         if offset + length != start {
-            return Err(self.damaged("something stands before it, or between its parts"));
+            return Err(self.damaged("there is data before it, or between its parts"));
         }
         Ok(())
     }
@@ -198,10 +198,11 @@ impl Archive {
             CompressionMethod::Deflated => {}
             CompressionMethod::Stored if entry.size() == entry.compressed_size() => {}
             CompressionMethod::Stored => {
-                return Err(self.hostile(name, "it is stored, but in another size than its own"));
+                return Err(self.hostile(name, "it is stored with a wrong size"));
             }
             other => {
-                return Err(self.hostile(name, &format!("it is packed in a way that zips of Calico are not ({other})")));
+                return Err(self
+                    .hostile(name, &format!("it uses a compression method that Calico's archives do not ({other})")));
             }
         }
         if folder && entry.size() != 0 {
@@ -234,7 +235,7 @@ impl Archive {
             }
         }
         if zip.has_overlapping_entries().map_err(|e| self.damaged(&e.to_string()))? {
-            return Err(self.damaged("entries of it overlap"));
+            return Err(self.damaged("its entries overlap"));
         }
         if starts.len() != self.entries.len() {
             return Err(self.damaged("its entries' data are not where they should be"));
@@ -269,27 +270,27 @@ impl Archive {
             "ReleaseHostileEntry",
             format!("{}: the archive's entry `{shown}` is refused: {why}", self.path.display()),
         )
-        .hint("this is no archive that the Calico project made; download it again from a source you trust")
+        .hint("the Calico project did not create this archive; download it again from a source that you trust")
     }
 
     fn too_large(&self, why: &str) -> Fault {
         invalid("ReleaseTooLarge", format!("{}: the archive is refused: {why}", self.path.display()))
-            .hint("this is no archive that the Calico project made; download it again from a source you trust")
+            .hint("the Calico project did not create this archive; download it again from a source that you trust")
     }
 
     fn damaged(&self, why: &str) -> Fault {
         invalid("ReleaseDamaged", format!("{}: the archive is damaged: {why}", self.path.display()))
-            .hint("download it again, and pin its SHA-256 in the config")
+            .hint("download it again, and set its SHA-256 in the config")
     }
 
     pub(super) fn entry_damaged(&self, entry: &Entry, why: &str) -> Fault {
         self.damaged(&format!("entry `{}`: {why}", entry.path))
     }
 
-    fn cut_short(&self, why: &str) -> Fault {
+    fn truncated(&self, why: &str) -> Fault {
         let path = self.path.display();
-        invalid("ReleaseTruncated", format!("{path}: the archive is cut short, or damaged at its end ({why})"))
-            .hint("download it again; an interrupted download leaves such a file")
+        invalid("ReleaseTruncated", format!("{path}: the archive is truncated, or damaged at its end ({why})"))
+            .hint("download it again: the download was probably interrupted")
     }
 }
 

@@ -19,7 +19,7 @@ pub const MAX_PARTS: usize = 16;
 /// Why a name is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
-    /// It is beside the top folder: a wrong layout rather than an attack.
+    /// It is outside the top folder: a wrong layout rather than an attack.
     OutsideTop,
     /// It is dangerous on Windows.
     Hostile(String),
@@ -89,7 +89,7 @@ impl Names {
         };
         if !fits {
             return Err(Refusal::Hostile(format!(
-                "`{}` is there already, and Windows would take both for the same",
+                "`{}` already exists, and Windows does not distinguish the two",
                 spelling.escape_debug()
             )));
         }
@@ -109,7 +109,7 @@ fn check_parts(path: &str) -> Result<(), Refusal> {
     path.split('/').try_for_each(check_part).map_err(Refusal::Hostile)
 }
 
-/// Whether Windows takes a part of a path literally.
+/// Whether Windows uses a part of a path literally.
 fn check_part(part: &str) -> Result<(), String> {
     const DEVICES: [&str; 6] = ["CON", "PRN", "AUX", "NUL", "CONIN$", "CONOUT$"];
 
@@ -126,7 +126,7 @@ fn check_part(part: &str) -> Result<(), String> {
         return Err(format!("`{}` cannot be in a Windows file name", bad.escape_debug()));
     }
     if part.ends_with(['.', ' ']) {
-        return Err("Windows drops the dot or space that a part of it ends with".into());
+        return Err("Windows removes the dot or space at the end of one of its parts".into());
     }
     let base = part.split('.').next().unwrap_or(part).trim_end_matches(' ').to_uppercase();
     let numbered = ["COM", "LPT"].iter().any(|port| {
@@ -201,8 +201,8 @@ mod tests {
             ("CalicoWindows/LPT³.txt", "device"),
             ("CalicoWindows/lpt0", "device"),
             ("CalicoWindows/CONIN$", "device"),
-            ("CalicoWindows/x.", "drops"),
-            ("CalicoWindows/x /y", "drops"),
+            ("CalicoWindows/x.", "removes"),
+            ("CalicoWindows/x /y", "removes"),
             (&long, "longer"),
             (&deep, "parts"),
         ] {
@@ -227,7 +227,7 @@ mod tests {
             ["CalicoWindows\\a", "CalicoWindows/a"],
         ] {
             let said = refused(&names);
-            assert!(said.contains("take both for the same"), "{names:?}: {said}");
+            assert!(said.contains("does not distinguish the two"), "{names:?}: {said}");
         }
     }
 }

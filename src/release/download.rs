@@ -48,7 +48,7 @@ struct Remembered {
 /// An archive in the cache.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Cached {
-    /// None if no URL that it came from tells.
+    /// None if no URL that it came from has it.
     pub version: Option<CalicoVersion>,
     pub path: PathBuf,
     pub bytes: u64,
@@ -123,9 +123,9 @@ impl<'a> Cache<'a> {
     ///
     /// # Errors
     /// `ReleaseUnavailable`, `ReleaseNotFound`, `ReleaseDigest`, `ReleaseTooLarge`, `DiskFull`,
-    /// `Busy`. What was transferred is kept for the next time.
+    /// `Busy`. The downloaded part is kept for the next time.
     pub fn fetch(&self, http: &Http, url: &Url, expected: Option<&Sha256>, events: Sink) -> Result<(PathBuf, Sha256)> {
-        std::fs::create_dir_all(self.folder).doing("make the folder", self.folder)?;
+        std::fs::create_dir_all(self.folder).doing("create the folder", self.folder)?;
         let known = match expected {
             None => self.last_of(url)?.zip(self.remembered(url).map(|r| r.validator)),
             Some(_) => None,
@@ -194,23 +194,23 @@ struct Part {
     hasher: sha2::Sha256,
     pending: Pending,
     /// A digest will verify the result, so the server's validator is not needed.
-    vouched: bool,
+    verified: bool,
 }
 
 impl Part {
-    fn open(path: PathBuf, vouched: bool) -> Result<Self> {
+    fn open(path: PathBuf, verified: bool) -> Result<Self> {
         let file = File::options().read(true).write(true).create(true).truncate(false).open(&path);
         let mut file = file.doing("open", &path)?;
         if file.try_lock().is_err() {
             return Err(Fault::new(Exit::Busy, "Busy", "another run is downloading the same release")
-                .hint("wait until it has ended, then run the command again")
+                .hint("wait until it has finished, then run the command again")
                 .into());
         }
         let mut hasher = sha2::Sha256::new();
         let length = feed(&mut file, &mut hasher).doing("read", &path)?;
         let state = std::fs::read(state_path(&path)).ok();
         let pending = state.and_then(|state| serde_json::from_slice(&state).ok()).unwrap_or_default();
-        Ok(Self { path, file, length, hasher, pending, vouched })
+        Ok(Self { path, file, length, hasher, pending, verified })
     }
 
     /// One request and its outcome.
@@ -222,7 +222,7 @@ impl Part {
             }
         }
         let validator = self.pending.validator.strong();
-        let resumed = self.length > 0 && (self.vouched || validator.is_some());
+        let resumed = self.length > 0 && (self.verified || validator.is_some());
         if resumed {
             request = request.header(RANGE, format!("bytes={}-", self.length));
             request = validator.iter().fold(request, |request, value| request.header(IF_RANGE, *value));
@@ -236,7 +236,7 @@ impl Part {
                     return Ok(self.complete(true));
                 }
                 self.restart(Pending::default())?;
-                return Err(Failure::retry(unavailable(url, "what was downloaded before does not fit any more")));
+                return Err(Failure::retry(unavailable(url, "the part that was downloaded before does not match")));
             }
             StatusCode::PARTIAL_CONTENT if resumed => match content_range(&response) {
                 Some((Some(start), total)) if start == self.length => {
@@ -244,10 +244,7 @@ impl Part {
                 }
                 _ => {
                     self.restart(Pending::default())?;
-                    return Err(Failure::retry(unavailable(
-                        url,
-                        "the server resumed at another place than it was asked",
-                    )));
+                    return Err(Failure::retry(unavailable(url, "the server resumed at a wrong position")));
                 }
             },
             StatusCode::OK => {
@@ -264,7 +261,7 @@ impl Part {
         loop {
             http.check_deadline(url)?;
             let n = response.read(&mut buffer).map_err(|error| {
-                let why = format!("the transfer broke off after {} bytes", self.length);
+                let why = format!("the download was interrupted after {} bytes", self.length);
                 Failure::retry(Error::new(error).context(unavailable(url, &why)))
             })?;
             if n == 0 {
@@ -283,7 +280,7 @@ impl Part {
         }
         match self.pending.total {
             Some(total) if total != self.length => {
-                let why = format!("{} of {total} bytes came", self.length);
+                let why = format!("the server sent {} of {total} bytes", self.length);
                 Err(Failure::retry(unavailable(url, &why)))
             }
             _ => Ok(()),

@@ -1,8 +1,8 @@
 //! Extracts a checked archive into a folder, on all cores, with little memory.
 //!
 //! The largest files come first, so that the workers end at about the same time. A file that the archive contains twice
-//! (calico.exe is used under two names) is inflated once. All of it happens in a folder beside the destination, which
-//! is renamed when everything in it is verified.
+//! (calico.exe is used under two names) is inflated once. The files are written to a folder next to the destination,
+//! which is renamed when everything in it is verified.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -50,7 +50,7 @@ pub struct Extracted {
 /// Those of the archive ([`Archive::open`], `ReleaseDamaged`), `FolderNotEmpty`, `DiskFull`, `AccessDenied`.
 pub fn extract(archive: &Path, dest: &Path, options: &ExtractOptions, events: Sink) -> Result<Extracted> {
     let archive = Archive::open(archive, options.sha256.as_ref(), events)?;
-    let staging = Staging::beside(dest)?;
+    let staging = Staging::next_to(dest)?;
     let options = WriteOptions { digests: false, durable: false };
     let unpacked = unpack(&archive, staging.path(), options, &[], events)?;
     staging.publish()?;
@@ -75,7 +75,7 @@ struct Task<'a> {
     paths: Vec<&'a str>,
 }
 
-/// Inflates every entry into `folder`, which exists and is empty, but for the paths in `skip`.
+/// Inflates every entry into `folder`, which exists and is empty, except the paths in `skip`.
 pub(super) fn unpack(
     archive: &Archive,
     folder: &Path,
@@ -147,7 +147,7 @@ fn make_folders(archive: &Archive, wanted: &[&Entry], folder: &Path) -> Result<(
     let folders: BTreeSet<&str> = parents.chain(archive.folders.iter().map(String::as_str)).collect();
     for path in folders {
         let path = folder.join(path);
-        std::fs::create_dir_all(&path).doing("make the folder", &path)?;
+        std::fs::create_dir_all(&path).doing("create the folder", &path)?;
     }
     Ok(())
 }
@@ -249,7 +249,7 @@ mod tests {
             let bench = Bench::with(&edited(zip, &40_000_u32.to_le_bytes(), &says.to_le_bytes()));
             let error = run(&bench).unwrap_err();
             assert_eq!(Fault::id_of(&error), "ReleaseDamaged");
-            assert!(error.to_string().contains("er than it says"), "{error}");
+            assert!(error.to_string().contains("er than declared"), "{error}");
             assert!(bench.is_untouched());
         }
     }

@@ -63,10 +63,12 @@ pub fn explain(error: io::Error, doing: &str) -> Error {
             Fault::new(Exit::Failed, "DiskFull", format!("cannot {doing}: the disk is full"))
                 .hint("free some space on that disk (a release needs about 250 MB), then run the command again")
         }
-        io::ErrorKind::PermissionDenied => {
-            Fault::new(Exit::Failed, "AccessDenied", format!("cannot {doing}: access is denied"))
-                .hint("run it as a user who may do that (on Windows: Run as administrator), or choose another folder")
-        }
+        io::ErrorKind::PermissionDenied => Fault::new(
+            Exit::Failed,
+            "AccessDenied",
+            format!("cannot {doing}: access is denied"),
+        )
+        .hint("run the command as a user with that right (on Windows: Run as administrator), or choose another folder"),
         _ => return Error::new(error).context(format!("cannot {doing}")),
     };
     Error::new(error).context(fault)
@@ -83,7 +85,7 @@ impl<T> PathContext<T> for io::Result<T> {
     }
 }
 
-/// A folder for building something, beside its destination. It is deleted when dropped, unless [`Staging::publish`]
+/// A folder for building something, next to its destination. It is deleted when dropped, unless [`Staging::publish`]
 /// moved it there.
 pub struct Staging {
     path: PathBuf,
@@ -93,17 +95,17 @@ pub struct Staging {
 
 impl Staging {
     /// Creates the folder. `dest` must not exist, or be an empty folder.
-    pub fn beside(dest: &Path) -> Result<Self> {
+    pub fn next_to(dest: &Path) -> Result<Self> {
         let name = dest
             .file_name()
-            .ok_or_else(|| anyhow::anyhow!("{} has no name to make a folder of", dest.display()))?
+            .ok_or_else(|| anyhow::anyhow!("{} is not a name for a folder", dest.display()))?
             .to_string_lossy();
         match dest.read_dir().map(|mut entries| entries.next().is_none()) {
             Ok(true) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Ok(false) => {
                 return Err(Fault::new(Exit::Failed, "FolderNotEmpty", format!("{} is not empty", dest.display()))
-                    .hint("name a folder that does not exist yet, or an empty one")
+                    .hint("choose a folder that does not exist yet, or an empty one")
                     .into());
             }
             Err(error) => return Err(explain(error, &format!("use {} as a folder", dest.display()))),
@@ -112,11 +114,11 @@ impl Staging {
             Some(parent) if parent != Path::new("") => parent,
             _ => Path::new("."),
         };
-        std::fs::create_dir_all(parent).doing("make the folder", parent)?;
+        std::fs::create_dir_all(parent).doing("create the folder", parent)?;
         // One fixed name: the next run removes what a killed run left behind.
         let path = parent.join(format!(".{name}.calicoctl-win-partial"));
         remove_tree(&path)?;
-        std::fs::create_dir(&path).doing("make the folder", &path)?;
+        std::fs::create_dir(&path).doing("create the folder", &path)?;
         Ok(Self { path, dest: dest.to_owned(), published: false })
     }
 
@@ -183,12 +185,12 @@ mod tests {
     fn staging_leaves_nothing_unless_published() {
         let folder = tempfile::tempdir().unwrap();
         let dest = folder.path().join("deep/tree");
-        let staging = Staging::beside(&dest).unwrap();
+        let staging = Staging::next_to(&dest).unwrap();
         std::fs::write(staging.path().join("a"), b"a").unwrap();
         drop(staging);
         assert!(names(&folder.path().join("deep")).is_empty());
 
-        let staging = Staging::beside(&dest).unwrap();
+        let staging = Staging::next_to(&dest).unwrap();
         std::fs::write(staging.path().join("a"), b"a").unwrap();
         staging.publish().unwrap();
         assert_eq!(names(&folder.path().join("deep")), ["tree"]);

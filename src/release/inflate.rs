@@ -13,17 +13,17 @@ use super::files::{BUFFER, PathContext as _, read_at};
 use super::sinks::{Progress, Sinks};
 use crate::values::Sha256;
 
-/// What is done with the data besides writing them.
+/// What is done with the data after writing it.
 #[derive(Clone, Copy)]
 pub(super) struct WriteOptions {
     /// Hash each file. Costs about a quarter of the inflating.
     pub digests: bool,
-    /// Have the data on the disk, not just with the system.
+    /// Flush the data to the disk.
     pub durable: bool,
 }
 
-/// Writes an entry's data to each of `paths`, which must not exist, and checks size and CRC. Gives the digest if it is
-/// asked for; none when another worker's failure stopped it.
+/// Writes an entry's data to each of `paths`, which must not exist, and checks size and CRC. Returns the digest if it is
+/// requested; none if another worker's failure stopped it.
 pub(super) fn inflate(
     archive: &Archive,
     entry: &Entry,
@@ -39,7 +39,7 @@ pub(super) fn inflate(
             return Ok(None);
         }
         if data.total_in() != entry.packed {
-            return Err(archive.entry_damaged(entry, "something follows its data").into());
+            return Err(archive.entry_damaged(entry, "there is more data after its end").into());
         }
     } else if !copy(&mut packed, archive, entry, &mut sinks, progress)? {
         return Ok(None);
@@ -47,7 +47,7 @@ pub(super) fn inflate(
     sinks.finish(archive, entry, options.durable).map(Some)
 }
 
-/// Moves all data on; false when another worker's failure stopped it.
+/// Copies all data; false if another worker's failure stopped it.
 fn copy(data: &mut dyn Read, archive: &Archive, entry: &Entry, sinks: &mut Sinks, progress: &Progress) -> Result<bool> {
     let mut block = vec![0; BUFFER];
     while !progress.stop.load(Ordering::Relaxed) {

@@ -1,4 +1,4 @@
-//! Finds the release that the config names: a file or folder on this machine, its version, and its expected digest.
+//! Finds the release of the config: a file or folder on this machine, its version, and its expected digest.
 
 use std::path::{Path, PathBuf};
 
@@ -23,8 +23,8 @@ pub struct Located {
     /// The archive, or the folder of an extracted one.
     pub path: PathBuf,
     pub version: CalicoVersion,
-    /// The expected digest of the archive: from the config, from beside it, or (with a warning) computed while it was
-    /// downloaded.
+    /// The expected digest of the archive: from the config, from a file next to it, or (with a warning) computed while
+    /// it was downloaded.
     pub sha256: Option<Sha256>,
     /// Its source, for people.
     pub from: String,
@@ -33,8 +33,8 @@ pub struct Located {
 /// Finds a release, and downloads it into `cache` if it is not there yet.
 ///
 /// `version` and `pinned` are the config's. Without a version, the file's name must contain it; if both do, they must
-/// match. Without a pinned digest, `<name>.sha256` or `SHA256SUMS` beside the archive has it; else there is a warning
-/// `ReleaseNotPinned`.
+/// match. Without a pinned digest, `<name>.sha256` or `SHA256SUMS` next to the archive has it; else there is a
+/// warning `ReleaseNotPinned`.
 ///
 /// # Errors
 /// `ReleaseVersion`, `ReleaseNotFound`, `ReleaseOffline`, `ReleaseDigestFile`, and those of [`Cache::fetch`].
@@ -53,13 +53,13 @@ pub fn locate(
                 return Err(missing(&path).into());
             }
             if pinned.is_some() {
-                let what = format!("{} is a folder, and a SHA-256 is of an archive", path.display());
+                let what = format!("{} is a folder, and only an archive has a SHA-256", path.display());
                 return Err(invalid("ReleaseDigest", what)
-                    .hint("give the zip, or take the digest away to trust the folder as it is")
+                    .hint("name the zip, or remove the digest to trust the folder")
                     .into());
             }
             let version = version.cloned().ok_or_else(|| {
-                invalid("ReleaseVersion", format!("{} does not say which version it holds", path.display()))
+                invalid("ReleaseVersion", format!("the name of {} does not have a version", path.display()))
                     .hint("set calico.version in the config")
             })?;
             Ok(Located { from: path.display().to_string(), path, version, sha256: None })
@@ -73,7 +73,7 @@ pub fn locate(
             let version = agree(version, &name)?;
             let sha256 = match pinned {
                 Some(pinned) => Some(pinned.clone()),
-                None => digest_beside(&path, &name)?,
+                None => digest_next_to(&path, &name)?,
             };
             if sha256.is_none() {
                 events(not_pinned(&path.display().to_string()));
@@ -112,9 +112,9 @@ fn fetch(
         }
         return Err(invalid(
             "ReleaseOffline",
-            format!("{} is not in the cache, and --offline forbids to fetch it", shown(url)),
+            format!("{} is not in the cache, and --offline does not allow to download it", shown(url)),
         )
-        .hint("bring the archive to this machine and name it with --release FILE, or run without --offline")
+        .hint("copy the archive to this machine and name it with --release FILE, or run without --offline")
         .into());
     }
     let http = Http::new(connection)?;
@@ -156,15 +156,15 @@ fn agree(given: Option<&CalicoVersion>, name: &str) -> Result<CalicoVersion, Fau
         (None, Some(found)) => Ok(found),
         (None, None) => Err(invalid(
             "ReleaseVersion",
-            format!("the name `{}` does not tell a version, as calico-windows-v3.32.1.zip does", name.escape_debug()),
+            format!("the name `{}` has no version, unlike calico-windows-v3.32.1.zip", name.escape_debug()),
         )
         .hint("set calico.version in the config")),
     }
 }
 
-fn digest_beside(archive: &Path, name: &str) -> Result<Option<Sha256>> {
-    for (beside, sums) in [(format!("{name}.sha256"), false), ("SHA256SUMS".to_owned(), true)] {
-        let path = archive.with_file_name(beside);
+fn digest_next_to(archive: &Path, name: &str) -> Result<Option<Sha256>> {
+    for (sum_file, sums) in [(format!("{name}.sha256"), false), ("SHA256SUMS".to_owned(), true)] {
+        let path = archive.with_file_name(sum_file);
         match std::fs::read_to_string(&path) {
             Ok(text) => {
                 if let Some(digest) = digest_in(&text, name, sums, &path.display().to_string())? {
@@ -179,13 +179,13 @@ fn digest_beside(archive: &Path, name: &str) -> Result<Option<Sha256>> {
 }
 
 fn digest_published(http: &Http, url: &Url, name: &str, events: Sink) -> Result<Option<Sha256>> {
-    for (beside, sums) in [(format!("{name}.sha256"), false), ("SHA256SUMS".to_owned(), true)] {
-        let mut beside_url = url.clone();
-        if let Ok(mut segments) = beside_url.path_segments_mut() {
-            segments.pop().push(&beside);
+    for (sum_file, sums) in [(format!("{name}.sha256"), false), ("SHA256SUMS".to_owned(), true)] {
+        let mut sum_url = url.clone();
+        if let Ok(mut segments) = sum_url.path_segments_mut() {
+            segments.pop().push(&sum_file);
         }
-        if let Some(text) = http.text(&beside_url, events)?
-            && let Some(digest) = digest_in(&text, name, sums, &shown(&beside_url))?
+        if let Some(text) = http.text(&sum_url, events)?
+            && let Some(digest) = digest_in(&text, name, sums, &shown(&sum_url))?
         {
             return Ok(Some(digest));
         }
@@ -202,7 +202,7 @@ fn digest_in(text: &str, name: &str, sums: bool, from: &str) -> Result<Option<Sh
         if of.rsplit(['/', '\\']).next() == Some(name) || (!sums && of.is_empty()) {
             return digest.parse().map(Some).map_err(|why| {
                 invalid("ReleaseDigestFile", format!("{from}: {why}"))
-                    .hint("pin the digest in the config, as calico.source.sha256")
+                    .hint("set the digest in the config: calico.source.sha256")
             });
         }
     }
@@ -213,7 +213,7 @@ fn not_pinned(what: &str) -> Event {
     Event::Warning {
         id: "ReleaseNotPinned",
         message: format!(
-            "nothing vouches for {what}: no SHA-256 is in the config, and neither a .sha256 nor a SHA256SUMS is beside it"
+            "release not verified: no SHA-256 of {what} is in the config, or in a .sha256 or SHA256SUMS file next to it"
         ),
     }
 }
@@ -289,7 +289,7 @@ mod tests {
         assert_eq!(located.from, download.server.url(&version()));
         assert!(download.warnings.is_empty());
         assert!(names(download.cache.path()).contains(&format!("{}.zip", digest())));
-        assert_eq!(names(download.cache.path()).len(), 2, "the archive and what is remembered of the URL");
+        assert_eq!(names(download.cache.path()).len(), 2, "the archive and the record of the URL");
     }
 
     #[test]
@@ -334,14 +334,14 @@ mod tests {
         download.connection.retries = 0;
         let error = download.run(Some(&digest())).unwrap_err();
         assert_eq!(Fault::id_of(&error), "ReleaseUnavailable");
-        assert!(error.to_string().contains("broke off after"), "{error}");
+        assert!(error.to_string().contains("was interrupted after"), "{error}");
         assert!(is_whole(&download.run(Some(&digest())).unwrap()));
         assert_eq!(download.asked().last().unwrap().status, 206);
     }
 
     #[test]
     fn a_server_that_cannot_resume_sends_everything() {
-        // The first response is cut, the second one is complete although only the rest was requested.
+        // The first response is truncated, the second one is complete although only the rest was requested.
         let mut download = Download::from(&[Reset, IgnoreRange]);
         assert!(is_whole(&download.run(Some(&digest())).unwrap()));
         let asked = download.asked();
@@ -371,7 +371,11 @@ mod tests {
         download.connection.retries = 3;
         assert!(is_whole(&download.run(Some(&digest())).unwrap()));
         let statuses: Vec<u16> = download.asked().iter().map(|asked| asked.status).collect();
-        assert_eq!(statuses, [200, 206, 200, 206], "cut; resumed and found wrong; from the start, cut; resumed");
+        assert_eq!(
+            statuses,
+            [200, 206, 200, 206],
+            "interrupted; resumed and wrong; from the start, interrupted; resumed"
+        );
     }
 
     #[test]
@@ -431,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_s_version_and_digest_are_found_beside_it() {
+    fn a_file_s_version_and_digest_are_found_next_to_it() {
         let folder = tempfile::tempdir().unwrap();
         let name = "calico-windows-v3.32.1.zip";
         let archive = folder.path().join(name);
@@ -485,6 +489,6 @@ mod tests {
         }
         let (source, pinned) = (Source::Directory(folder.path().display().to_string()), Sha256::of(b"an archive"));
         let error = locate(&source, None, Some(&pinned), folder.path(), &usual(), &mut |_| {}).unwrap_err();
-        assert_eq!(Fault::id_of(&error), "ReleaseDigest", "nothing would be held against it");
+        assert_eq!(Fault::id_of(&error), "ReleaseDigest", "it would not be compared");
     }
 }

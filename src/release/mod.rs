@@ -5,9 +5,9 @@
 //! - [`archive`] opens a zip: first its digest, then its table of contents, all of it checked by [`check`] before a
 //!   byte is written.
 //! - [`extract`] inflates a checked archive; [`stage`] also writes the manifest that makes the
-//!   folder a release tree of ours.
+//!   folder a release tree of this program.
 //!
-//! Every error of a release is of class [`crate::fault::Exit::ReleaseInvalid`].
+//! Every error about a release is of class [`crate::fault::Exit::ReleaseInvalid`].
 
 pub mod archive;
 pub mod check;

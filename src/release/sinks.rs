@@ -44,7 +44,7 @@ impl Sinks {
     pub fn write(&mut self, archive: &Archive, entry: &Entry, block: &[u8], progress: &Progress) -> Result<()> {
         self.written += block.len() as u64;
         if self.written > entry.size {
-            return Err(archive.entry_damaged(entry, "it is longer than it says").into());
+            return Err(archive.entry_damaged(entry, "it is larger than declared").into());
         }
         self.crc.update(block);
         if let Some(hasher) = &mut self.sha256 {
@@ -57,11 +57,11 @@ impl Sinks {
         Ok(())
     }
 
-    /// Checks that the data are complete, and returns the digest if requested; with `durable` the data are on the disk
-    /// then.
+    /// Checks that the data are complete, and returns the digest if requested; with `durable`, flushes the data to the
+    /// disk.
     pub fn finish(self, archive: &Archive, entry: &Entry, durable: bool) -> Result<Option<Sha256>> {
         if self.written != entry.size {
-            return Err(archive.entry_damaged(entry, "it is shorter than it says").into());
+            return Err(archive.entry_damaged(entry, "it is smaller than declared").into());
         }
         let crc = self.crc.finalize();
         if crc != entry.crc {

@@ -1,4 +1,4 @@
-//! Makes one of our release trees: the release's files, and the manifest that identifies it and later detects drift.
+//! Creates a release tree: the release's files, and the manifest that identifies it and later detects drift.
 //! Nothing on the node refers to the tree yet.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,7 +23,7 @@ use crate::report::event::{Event, Sink};
 use crate::values::Sha256;
 use crate::version::CalicoVersion;
 
-/// We render this file; the release's own has only defaults.
+/// This program renders this file; the release's own has only defaults.
 const LEFT_OUT: [&str; 2] = ["config.ps1", Manifest::FILE];
 
 /// Gets the paths below the top folder, and refuses a release that lacks required files of its version.
@@ -37,11 +37,11 @@ pub struct StageOptions<'a> {
     pub layout: LayoutCheck<'a>,
 }
 
-/// Verifies a release archive, or a folder with an extracted one, and makes a release tree of it at `dest`, which must
-/// not exist or be empty. `config.ps1` is left out of tree and manifest.
+/// Verifies a release archive, or a folder with an extracted one, and creates a release tree from it at `dest`, which must
+/// not exist or be empty. `config.ps1` is omitted from tree and manifest.
 ///
 /// The manifest is written last and is newer than every file: a file newer than the manifest was changed since. All
-/// data are on the disk when this returns.
+/// data is flushed to the disk when this returns.
 ///
 /// # Errors
 /// Those of [`super::extract::extract`], and those of the layout check, with the release's path. On failure `dest` is
@@ -52,12 +52,12 @@ pub fn stage(release: &Path, dest: &Path, options: &StageOptions<'_>, events: Si
     }
     let archive = Archive::open(release, options.sha256, events)?;
     check_layout(&archive.paths().collect::<Vec<_>>(), release, options)?;
-    let staging = Staging::beside(dest)?;
+    let staging = Staging::next_to(dest)?;
     let write = WriteOptions { digests: true, durable: true };
     let mut unpacked = unpack(&archive, staging.path(), write, &LEFT_OUT, events)?;
     let mut files = BTreeMap::new();
     for (path, size) in unpacked.sizes {
-        let sha256 = unpacked.digests.remove(&path).expect("a digest was asked for, and each file has one");
+        let sha256 = unpacked.digests.remove(&path).expect("digests were requested, and each file has one");
         files.insert(path, ManifestFile { size, sha256 });
     }
     seal(staging, options.version, Some(archive.sha256), files)
@@ -79,7 +79,7 @@ fn seal(
     files: BTreeMap<String, ManifestFile>,
 ) -> Result<Manifest> {
     let etcd = staging.path().join(ETCD_TLS);
-    std::fs::create_dir_all(&etcd).doing("make the folder", &etcd)?;
+    std::fs::create_dir_all(&etcd).doing("create the folder", &etcd)?;
     let mut latest = SystemTime::UNIX_EPOCH;
     for path in files.keys() {
         let path = staging.path().join(path);
@@ -107,10 +107,10 @@ fn stage_folder(source: &Path, dest: &Path, options: &StageOptions<'_>, events: 
     found.walk(&root, "")?;
     check_layout(&found.files.iter().map(|(path, _)| path.as_str()).collect::<Vec<_>>(), &root, options)?;
 
-    let staging = Staging::beside(dest)?;
+    let staging = Staging::next_to(dest)?;
     for folder in &found.folders {
         let folder = staging.path().join(folder);
-        std::fs::create_dir_all(&folder).doing("make the folder", &folder)?;
+        std::fs::create_dir_all(&folder).doing("create the folder", &folder)?;
     }
     let total = found.files.iter().map(|(_, size)| size).sum();
     let mut buffer = vec![0; BUFFER];
@@ -172,7 +172,7 @@ impl Found {
             }
             let below = self.names.admit(&below, kind.is_dir()).map_err(|refusal| match refusal {
                 Refusal::Hostile(why) => refuse(&why),
-                Refusal::OutsideTop => refuse("it lies outside the release"),
+                Refusal::OutsideTop => refuse("it is outside the release"),
             })?;
             if kind.is_dir() {
                 self.folders.insert(below.clone());
@@ -193,12 +193,12 @@ impl Found {
         invalid(
             "ReleaseTooLarge",
             format!(
-                "{} holds more than a release does (over {MAX_ENTRIES} files or {} GiB)",
+                "{} is larger than a release (over {MAX_ENTRIES} files or {} GiB)",
                 folder.display(),
                 MAX_TOTAL >> 30
             ),
         )
-        .hint("name the folder that holds the release, CalicoWindows, and nothing else")
+        .hint("name the folder CalicoWindows of the release, without other files")
         .into()
     }
 }

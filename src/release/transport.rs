@@ -84,7 +84,7 @@ impl Http {
                 return Err(Fault::new(
                     Exit::InvalidConfig,
                     "CaFileInvalid",
-                    format!("{} holds no certificate in PEM form", path.display()),
+                    format!("{} has no certificate in PEM format", path.display()),
                 )
                 .into());
             }
@@ -122,7 +122,7 @@ impl Http {
         let limit = self.connection.download_timeout.as_secs() / 60;
         Err(Failure::done(
             unavailable(url, &format!("it took longer than {limit} min"))
-                .hint("run the command again: it continues where it stopped"),
+                .hint("run the command again: the download resumes"),
         ))
     }
 
@@ -166,14 +166,14 @@ impl Http {
             };
             let mut text = String::new();
             response.take(MAX_TEXT).read_to_string(&mut text).map_err(|error| {
-                Failure::retry(Error::new(error).context(unavailable(url, "the transfer broke off")))
+                Failure::retry(Error::new(error).context(unavailable(url, "the download was interrupted")))
             })?;
             Ok(Some(text))
         })
     }
 }
 
-/// Id of the fault for what a server does not have.
+/// Id of the fault for a file that a server does not have.
 const ABSENT: &str = "ReleaseNotFound";
 
 fn follow(attempt: redirect::Attempt) -> redirect::Action {
@@ -198,8 +198,7 @@ fn failed(url: &Url, error: reqwest::Error) -> Failure {
     let mut fault = unavailable(url, &innermost(&error));
     if certificate {
         fault.exit = Exit::ReleaseInvalid;
-        fault =
-            fault.hint("if a proxy or mirror with a certificate of your own is in between, name its CA with --ca-file");
+        fault = fault.hint("if a proxy or mirror has a certificate of a private CA, name the CA with --ca-file");
     }
     let error = error.context(fault);
     if lasting || certificate { Failure::Final(error) } else { Failure::retry(error) }
@@ -213,18 +212,18 @@ fn innermost(error: &Error) -> String {
 /// A fault for a URL that could not be fetched, without the secrets that a URL can contain.
 pub fn unavailable(url: &Url, why: &str) -> Fault {
     Fault::new(Exit::ReleaseUnavailable, "ReleaseUnavailable", format!("cannot fetch {}: {why}", shown(url)))
-        .hint("check the network, --proxy and --ca-file, then run the command again: it goes on where it stopped")
+        .hint("check the network, --proxy and --ca-file, then run the command again: the download resumes")
 }
 
-/// A fault for a response that we cannot use.
+/// A fault for an unusable response.
 pub fn answered(url: &Url, status: StatusCode) -> Fault {
     let mut fault = unavailable(url, &format!("the server answered {status}"));
-    // Object stores answer 403 for what they do not have.
+    // Object stores answer 403 for missing files.
     if matches!(status, StatusCode::NOT_FOUND | StatusCode::GONE | StatusCode::FORBIDDEN) {
         fault.id = ABSENT;
         fault.exit = Exit::ReleaseInvalid;
         fault = fault
-            .hint("check the version and the URL; on a node without internet access name a file with --release FILE");
+            .hint("check the version and the URL; on a node without internet access, name a file with --release FILE");
     }
     fault
 }
@@ -267,7 +266,7 @@ mod tests {
         let server = std::thread::spawn(move || {
             let (socket, _) = listener.accept().unwrap();
             let mut stream = StreamOwned::new(ServerConnection::new(Arc::new(config)).unwrap(), socket);
-            // A client that does not trust us closes here.
+            // A client that does not trust the certificate closes here.
             if stream.read(&mut [0; 4096]).is_ok_and(|n| n > 0) {
                 stream.write_all(answer.as_bytes()).unwrap();
                 stream.conn.send_close_notify();

@@ -41,9 +41,9 @@ impl DrainFlags {
 
 /// Returns the pods that are evicted and those that stay, for people.
 pub(crate) fn text(name: &str, plan: &DrainPlan) -> String {
-    let mut text = format!("Drain of {name}: {} to evict.\n", count(plan.goes.len(), "pod"));
-    plan.goes.iter().for_each(|pod| text.push_str(&format!("  - {pod}\n")));
-    plan.stays.iter().for_each(|stays| text.push_str(&format!("    {stays}\n")));
+    let mut text = format!("Drain of {name}: {} to evict.\n", count(plan.evicted.len(), "pod"));
+    plan.evicted.iter().for_each(|pod| text.push_str(&format!("  - {pod}\n")));
+    plan.remaining.iter().for_each(|pod| text.push_str(&format!("    {pod}\n")));
     text
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn drain(app: &mut App, cluster: &Cluster, name: &str, options: &Drai
     app.event(&Event::PhaseStarted { phase: "drain", place: None });
     match cluster.drain(name, options, &cancel::asked, &mut |event| app.event(&event)) {
         Ok(drained) => {
-            let changed = !drained.goes.is_empty();
+            let changed = !drained.evicted.is_empty();
             app.event(&Event::PhaseCompleted {
                 phase: "drain",
                 message: drained.done(),
@@ -127,7 +127,7 @@ pub(crate) fn before<C: Borrow<Cluster>>(
     let cluster = cluster(app)?;
     let plan = cluster.borrow().plan_drain(name, &options, &mut |event| app.event(&event))?;
     app.reporter.tell(&text(name, &plan));
-    pods::judge(attached, &plan.goes, Some(cluster.borrow()))?;
+    pods::judge(attached, &plan.evicted, Some(cluster.borrow()))?;
     Ok(Some(options))
 }
 

@@ -125,7 +125,7 @@ fn drain_node(app: &mut App, cluster: &Cluster, name: &str, options: &crate::clu
     };
     let msg = format!("node {name} is cordoned and drained: {}", drained.done());
     app.reporter.tell(&msg);
-    let mut result = RunResult::new(Exit::Ok, cordoned || !drained.goes.is_empty(), msg);
+    let mut result = RunResult::new(Exit::Ok, cordoned || !drained.evicted.is_empty(), msg);
     result.next = vec![app.command("node uncordon")];
     Ending::result(result)
 }

@@ -82,8 +82,8 @@ impl fmt::Display for Hangs {
 
 impl std::error::Error for Hangs {}
 
-/// What our services do when they start on a sandbox: the agent's own bring-up, with `stand_in` for Calico. Services of
-/// others just run. `limit`: how long node startup is retried.
+/// What this program's services do when they start on a sandbox: the agent's own bring-up, with `stand_in` for Calico.
+/// Other services just run. `limit`: how long node startup is retried.
 pub fn service_hook(
     stand_in: StandIn,
     limit: Duration,
@@ -103,7 +103,7 @@ pub fn service_hook(
         let mut run = |node: &mut dyn Node, command: &Command| {
             let output = stand_in.run(&root, command)?;
             let folder = node.disk(&config.log_dir);
-            fs::create_dir_all(&folder).context("make Calico's log folder")?;
+            fs::create_dir_all(&folder).context("create Calico's log folder")?;
             let lines: String = output.log.iter().map(|line| format!("{} {line}\n", node.now())).collect();
             files::append(&folder.join("calico-node.log"), lines.as_bytes()).context("write calico-node.log")?;
             if output.hangs {
@@ -119,7 +119,7 @@ pub fn service_hook(
             pause: &mut |node, time| node.pause(time),
             run: &mut run,
             recreate: &*recreate,
-            // The agent's time passes only in its waits here, and it never watches.
+            // Here the agent's time passes only in its waits, and it never watches.
             drift: &|_| Ok(Vec::new()),
             drift_every: Duration::MAX,
             events: &mut *events,
@@ -165,7 +165,7 @@ pub fn service_hook(
 /// Writes an agent's state to its file, like a real agent.
 fn say(node: &SandboxNode, said: &AgentState) -> Result<()> {
     let path = node.disk(&state::path(said.role));
-    fs::create_dir_all(path.parent().unwrap_or(Path::new(""))).context("make the agents' folder")?;
+    fs::create_dir_all(path.parent().unwrap_or(Path::new(""))).context("create the agents' folder")?;
     let text = serde_json::to_vec_pretty(said)?;
     files::replace(&path, |new| fs::write(new, text)).with_context(|| format!("write {}", path.display()))
 }
@@ -174,7 +174,7 @@ fn say(node: &SandboxNode, said: &AgentState) -> Result<()> {
 /// matches. The last ACLs deny.
 fn enforce(node: &mut SandboxNode, felix: &Command) -> Result<()> {
     let pattern = felix.env.get("KUBE_NETWORK").map_or("", String::as_str);
-    let pattern = Regex::new(pattern).with_context(|| format!("KUBE_NETWORK {pattern} is no expression"))?;
+    let pattern = Regex::new(pattern).with_context(|| format!("KUBE_NETWORK {pattern} is not a regular expression"))?;
     let mut acls = all_through();
     for (acl, priority) in all_through().into_iter().zip([65_000, 65_000]) {
         let (mut acl, part) = (acl, json!("10.240.0.0/16"));
@@ -421,7 +421,7 @@ impl Startup<'_> {
 
     /// Creates the HNS network on this node's block, its endpoint, and the annotations for other nodes.
     fn network(&mut self, name: &str, backend: &str, kube: Option<&Kube>) -> Result<()> {
-        let vni = match self.var("VXLAN_VNI").map(str::parse).transpose().context("VXLAN_VNI is no number")? {
+        let vni = match self.var("VXLAN_VNI").map(str::parse).transpose().context("VXLAN_VNI is not a number")? {
             None | Some(0) => 4096,
             Some(vni) if vni < 4096 => bail!("Windows does not support VXLANVNI < 4096"),
             Some(vni) => vni,
@@ -457,7 +457,7 @@ impl Startup<'_> {
             self.node.put(&id, Some(&State::Network(network)))?;
             self.say(format!("Created HNS network {NETWORK} on {block}"));
         }
-        // The parts of Calico that ask version 2 do not find it, and look no further (projectcalico/calico#9120).
+        // The parts of Calico that ask version 2 do not find it, and stop there (projectcalico/calico#9120).
         if vxlan && self.node.network_details(NETWORK)?.is_some_and(|details| details.unseen_by_v2) {
             bail!("Could not find {NETWORK} in V2");
         }

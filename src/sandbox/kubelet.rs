@@ -15,7 +15,7 @@ use crate::values::Sha256;
 /// The network that the CNI plugin attaches pods to.
 const NETWORK: &str = "Calico";
 
-/// Does what they would have done by now.
+/// Does what they would have done since the last call.
 ///
 /// # Errors
 /// When the cluster's state cannot be read or written.
@@ -77,7 +77,7 @@ fn sandbox_of(model: &Model, pod: &Value, of: &str) -> String {
 fn attach(network: &mut NodeNetwork, sandbox: &str) -> Option<Ipv4Addr> {
     let subnet = network.subnet?;
     let taken: BTreeSet<Ipv4Addr> = network.endpoints.values().map(|endpoint| endpoint.ip).collect();
-    // The network's own address, the gateway, `Calico_ep`, and the last one are never a pod's.
+    // The addresses of the network, the gateway and `Calico_ep`, and the last one, are never a pod's.
     let ip = subnet.hosts().skip(2).find(|ip| !taken.contains(ip))?;
     let [_, b, c, d] = ip.octets();
     let mac = format!("0E-2A-64-{b:02X}-{c:02X}-{d:02X}");

@@ -19,7 +19,7 @@ pub struct Loopback {
 }
 
 impl Loopback {
-    /// `what` names the server in errors; `answer` makes the response to each request.
+    /// `what` names the server in errors; `answer` creates the response to each request.
     pub fn start<B>(
         what: &str,
         answer: impl Fn(&Request<Incoming>) -> Response<B> + Send + Sync + 'static,
@@ -70,7 +70,7 @@ async fn serve<B>(
                 let response = answer(&request);
                 async move { Ok::<_, Infallible>(response) }
             });
-            // A client that closes, and a connection that is cut on purpose, are not errors.
+            // A client that closes, and a connection that a fault closes, are not errors.
             drop(hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await);
         });
     }

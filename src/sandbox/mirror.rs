@@ -17,12 +17,12 @@ use super::release::SyntheticRelease;
 use crate::values::Sha256;
 use crate::version::CalicoVersion;
 
-/// How the server misbehaves, for tests and rehearsals.
+/// Faults of the server, for tests and for users.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReleaseFault {
     /// `truncate`: offers only the first half of the archive, as if that were all of it.
     Truncate,
-    /// `reset`: cuts the connection in the middle of each complete download; a resumed one succeeds.
+    /// `reset`: closes the connection in the middle of each complete download; a resumed one succeeds.
     Reset,
     /// `404`: the archive does not exist.
     NotFound,
@@ -287,7 +287,7 @@ impl Body for Blocks {
         }
         match self.blocks.pop_front() {
             Some(block) => {
-                // Cut: send what was written before the connection ends.
+                // Truncated: send what was written before the connection closes.
                 if self.slow || self.cut {
                     self.pause = Some(Box::pin(tokio::time::sleep(Duration::from_millis(50))));
                 }

@@ -18,8 +18,8 @@ impl SyntheticRelease {
         Self::build_with(version, &BTreeMap::new())
     }
 
-    /// The same with real programs in place of some stand-ins, by path below the top folder. Paths that the version
-    /// does not have are left out.
+    /// The same with real programs instead of some stand-ins, by path below the top folder. Paths that the version
+    /// does not have are ignored.
     pub fn build_with(version: &CalicoVersion, programs: &BTreeMap<&str, Vec<u8>>) -> Vec<u8> {
         let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
         let options = SimpleFileOptions::default()
@@ -34,7 +34,7 @@ impl SyntheticRelease {
             }
             Ok(())
         };
-        write().expect("a zip in memory takes these names and sizes");
+        write().expect("these names and sizes are valid in a zip");
         zip.finish().expect("a zip in memory can be finished").into_inner()
     }
 
@@ -115,7 +115,7 @@ impl SyntheticRelease {
             .chain(nssm)
             .map(|path| {
                 let contents =
-                    format!("Stand-in for {path} of Calico for Windows {version}, made by calicoctl-win.\r\n");
+                    format!("Stand-in for {path} of Calico for Windows {version}, created by calicoctl-win.\r\n");
                 (path, contents)
             })
             .collect();

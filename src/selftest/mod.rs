@@ -171,7 +171,7 @@ pub fn run(ground: &mut Ground<'_>, reach: Reach, tell: &mut dyn FnMut(&RowRepor
         let begun = ground.node.now();
         let answer = (row.run)(ground).unwrap_or_else(|error| Answer::Fails(format!("{error:#}")));
         let took = ground.node.now().duration_since(begun);
-        // The rows of an overlay network go on with what the one before made.
+        // Each row of an overlay network uses what the previous one created.
         if row.reach == Reach::Changes {
             sweep::group(ground, row.group);
         }

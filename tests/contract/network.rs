@@ -156,7 +156,7 @@ fn b11_a_network_with_another_vsid_is_different() {
 
 #[test]
 #[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
-fn b13_networks_of_others_are_never_changed() {
+fn b13_networks_of_other_products_are_never_changed() {
     on_each_network(|node| {
         let nat = node.get(&network("nat")).unwrap();
         assert!(nat.is_some());

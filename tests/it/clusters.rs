@@ -28,7 +28,7 @@ fn a_node_joins_the_cluster_that_the_kubeconfig_names() {
         let (lab, cluster) = cluster(layout);
         let installed = lab.run("install -y -o json --kubeconfig admin.yaml").exits(0).json();
         assert_eq!(installed["changed"], true);
-        assert!(!Path::new(&lab.path("node/cluster")).exists(), "the sandbox's own cluster was not asked for");
+        assert!(!Path::new(&lab.path("node/cluster")).exists(), "the sandbox's own cluster was not used");
 
         let node = get(&cluster, "/api/v1/nodes/win-a1");
         let annotations = &node["metadata"]["annotations"];
@@ -49,7 +49,7 @@ fn a_node_joins_the_cluster_that_the_kubeconfig_names() {
 
 /// As in a cluster in use: each node has a block, and one was just released.
 #[test]
-fn every_verb_works_beside_blocks_of_other_nodes_in_either_layout() {
+fn every_verb_works_with_blocks_of_other_nodes_in_either_layout() {
     for (layout, group) in [(Layout::V1, "crd.projectcalico.org/v1"), (Layout::V3, "projectcalico.org/v3")] {
         let (lab, cluster) = cluster(layout);
         let word = |set: bool| if layout == Layout::V1 { json!(set.to_string()) } else { json!(set) };
@@ -65,7 +65,7 @@ fn every_verb_works_beside_blocks_of_other_nodes_in_either_layout() {
         let checked = lab.bare("cluster check --kubeconfig admin.yaml -o json").exits(0).json();
         assert_eq!(findings(&checked, "fail"), Vec::<String>::new(), "{group}");
         let looked = lab.run("preflight -c node.yaml -o json").exits(0).json();
-        // Two of the three, and ours: the released one belongs to no node.
+        // Two of the three, and that of this node: the released one belongs to no node.
         let free = looked["checks"].as_array().unwrap().iter().find(|check| check["id"] == "PoolBlocks").unwrap();
         assert_eq!(free["detail"], "free blocks: 1022");
         for words in [
@@ -119,7 +119,7 @@ fn later_runs_reach_the_cluster_as_the_install_did() {
     let _whole = lab.run("reconfigure -y -c whole.yaml --release v3.33.0").exits(64);
     let _whole = lab.run("reconfigure -y -c whole.yaml --set calico.version=v3.33.0").exits(0);
     annotated(&lab);
-    assert!(!lab.path("node/cluster").exists(), "the sandbox's own cluster was not asked for");
+    assert!(!lab.path("node/cluster").exists(), "the sandbox's own cluster was not used");
 
     std::fs::rename(lab.path("admin.yaml"), lab.path("moved.yaml")).unwrap();
     let lost = lab.run("reconfigure -y -o json --set services.felixLogSeverity=info").exits(7).json();
@@ -224,7 +224,7 @@ fn only_the_path_of_an_exec_plugin_is_shown_whatever_it_prints() {
         (None, "it cannot be started: "),
         (Some("echo canary-stdout".to_owned()), "it did not print an ExecCredential"),
         (Some(credential("v1", "")), "has no status"),
-        (Some(credential("v1", dated)), "the time at which its token ends cannot be read"),
+        (Some(credential("v1", dated)), "the expiry of its token cannot be parsed"),
         // The server's answer to an unknown token.
         (Some(credential("v9", token)), "401"),
         (Some(credential("v1", token)), "401"),
@@ -255,7 +255,7 @@ fn only_the_path_of_an_exec_plugin_is_shown_whatever_it_prints() {
             assert_eq!(files_with(&lab.path("node"), "canary"), Vec::<String>::new(), "{script:?}");
             let ours = if format == "text" { &output.stderr } else { &output.stdout };
             assert!(ours.contains(said), "{script:?}: {said}: {output}");
-            assert!(ours.contains("plugin.sh") || said == "401", "the path is told: {output}");
+            assert!(ours.contains("plugin.sh") || said == "401", "the path is shown: {output}");
         }
     }
 }
@@ -387,7 +387,7 @@ fn a_cluster_is_prepared_by_patches_that_are_shown_first_and_the_second_run_chan
     assert_eq!((&made["changed"], &made["msg"]), (&json!(true), &json!("3 patches made")), "{made}");
     let spec = |path: &str| get(&cluster, path)["spec"].clone();
     assert_eq!(spec(&felix)["vxlanVNI"], 4096);
-    assert_eq!(spec(&felix)["logSeverityScreen"], "Debug", "what others wrote stays");
+    assert_eq!(spec(&felix)["logSeverityScreen"], "Debug", "fields of other clients are kept");
     let ipam = spec(&format!("{group}/ipamconfigs/default"));
     assert_eq!((&ipam["strictAffinity"], &ipam["maxBlocksPerHost"]), (&json!(true), &json!(20)));
     let pools = &spec(installation)["calicoNetwork"]["ipPools"];
@@ -396,8 +396,8 @@ fn a_cluster_is_prepared_by_patches_that_are_shown_first_and_the_second_run_chan
     // The pool itself is unchanged: there is no operator here to apply its Installation.
     let again = lab.bare("cluster prepare --apply -y --kubeconfig admin.yaml -o json").exits(0).json();
     assert_eq!((&again["changed"], &again["msg"]), (&json!(false), &json!("nothing to patch: the operator's turn")));
-    let awaited = "PoolAwaitsOperator: the pool default-ipv4-ippool has ipipMode: Always, though the Installation says \
-                   VXLAN: the operator has not brought it";
+    let awaited = "PoolAwaitsOperator: the pool default-ipv4-ippool has ipipMode: Always, although the Installation has \
+                   VXLAN: the operator has not applied it";
     assert_eq!(again["warnings"], json!([awaited]), "{again}");
     patch(&cluster, &pool, json!({ "vxlanMode": "Always", "ipipMode": "Never" }));
     let ready = lab.bare("cluster prepare --apply -y --kubeconfig admin.yaml -o json").exits(0).json();
@@ -449,5 +449,5 @@ fn http_to_the_tls_port_has_its_own_message() {
     lab.write("plain.yaml", cluster.admin_kubeconfig_direct().replace("https://", "http://"));
     let refused = lab.bare("cluster check --kubeconfig plain.yaml -o json").exits(17).json();
     assert_eq!(refused["error"]["id"], "ClusterNeedsTls", "{refused:#}");
-    assert_eq!(refused["error"]["hint"], "write https:// in the server URL of the kubeconfig");
+    assert_eq!(refused["error"]["hint"], "use https:// in the server URL of the kubeconfig");
 }

@@ -162,7 +162,7 @@ fn links_between_the_documents_are_valid() {
     for document in documents() {
         let folder = project().join(&document).parent().expect("a file lies in a folder").to_owned();
         for target in link.captures_iter(&read(&document)) {
-            assert!(folder.join(&target[1]).exists(), "{document} links to {}, which is not there", &target[1]);
+            assert!(folder.join(&target[1]).exists(), "{document} links to {}, which does not exist", &target[1]);
         }
     }
 }
@@ -233,8 +233,8 @@ fn every_command_in_a_hint_is_one_that_the_program_has() {
     assert!(seen > 20, "the hints have more commands than {seen}");
 }
 
-/// Options of other programs in our texts.
-const OF_OTHERS: [&str; 31] = [
+/// Options of other programs in the texts.
+const OTHER_PROGRAMS: [&str; 31] = [
     // kubectl, kubeadm and calicoctl
     "--client",
     "--clusterrole",
@@ -261,7 +261,7 @@ const OF_OTHERS: [&str; 31] = [
     // Calico's components
     "--complete-startup",
     "--confdir",
-    // cargo, its tests and our scripts
+    // cargo, its tests and the scripts of this project
     "--bench",
     "--check",
     "--exact",
@@ -308,7 +308,7 @@ fn every_option_field_and_file_that_a_text_names_exists() {
         let flags = flag.captures_iter(&text).map(|found| found[1].to_owned());
         wrong.extend(
             flags
-                .filter(|flag| !options.contains(flag) && !OF_OTHERS.contains(&flag.as_str()))
+                .filter(|flag| !options.contains(flag) && !OTHER_PROGRAMS.contains(&flag.as_str()))
                 .map(|flag| format!("{name}: {flag}")),
         );
         let files = file.captures_iter(&text).map(|found| found[1].to_owned());
@@ -323,7 +323,8 @@ fn every_option_field_and_file_that_a_text_names_exists() {
     assert!(options.len() > 60 && wrong.is_empty(), "{} options\n{}", options.len(), wrong.join("\n"));
 }
 
-/// What makes a hint dangerous: commands in it, commands joined by `;`, a restart of the machine, and a word for that.
+/// What makes a hint dangerous: commands, commands joined by `;`, a restart of the machine, and the word that announces
+/// it.
 static RULES: LazyLock<[Regex; 4]> = LazyLock::new(|| {
     let command = r"(?:[A-Z][a-z]+-[A-Z]\w+|sc\.exe|w32tm|netsh|shutdown|reg add|kubectl|calicoctl-win)\b";
     [
@@ -346,7 +347,7 @@ fn dangers(advice: &str) -> Vec<String> {
         // On its own line it is one of several commands, which are run one by one.
         let said = line == "Restart-Computer" || said.is_match(line);
         if restart.is_match(line) && (command.find_iter(line).count() > 1 || !said) {
-            found.push(format!("the machine restarts on a line with more, or unsaid: {line}"));
+            found.push(format!("a restart of the machine without notice, or with more on its line: {line}"));
         }
     }
     let warned = advice.contains("drain") && advice.contains("network from the pods");
@@ -359,8 +360,8 @@ fn dangers(advice: &str) -> Vec<String> {
 #[test]
 fn every_hint_is_safe_to_paste() {
     let literal = Regex::new(r#"(?s)"((?:[^"\\]|\\.)*)""#).expect("it is one");
-    let goes_on = Regex::new(r"\\\n\s*").expect("it is one");
-    // Who copies the line copies what `;` adds to it.
+    let continued = Regex::new(r"\\\n\s*").expect("it is one");
+    // A user who copies the line copies the text after `;` too.
     let ends_in_prose = Regex::new(r"(?m)(?:: |^)(?:calicoctl-win|kubectl) [^`;\n]*; ").expect("it is one");
     let (mut seen, mut found, mut joined) = (0, Vec::new(), Vec::new());
     let mut look = |place: &str, text: &str| {
@@ -378,7 +379,7 @@ fn every_hint_is_safe_to_paste() {
     for (path, text) in product() {
         let code: Vec<&str> = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
         for found in literal.captures_iter(&code.join("\n")) {
-            let text = goes_on.replace_all(&found[1], "").replace("\\n", "\n");
+            let text = continued.replace_all(&found[1], "").replace("\\n", "\n");
             look(&path, &text);
             if let Some(more) = ends_in_prose.find(&text) {
                 joined.push(format!("{path}: more words after a command, on its line: {}", more.as_str()));
@@ -426,7 +427,7 @@ fn every_cited_defect_is_in_the_catalogue_and_its_test_exists() {
     // Except the catalogue itself, and this file, which cites tests below that do not exist.
     texts.retain(|(path, _)| !["docs/differences.md", "tests/it/docs.rs"].contains(&path.as_str()));
     let cited: BTreeSet<String> = texts.iter().flat_map(|(_, text)| defects_in(text)).collect();
-    assert!(cited.len() > 20, "the citations are not as they were: {cited:?}");
+    assert!(cited.len() > 20, "too few citations: {cited:?}");
     let wrong = faults_of_catalogue(&read("docs/differences.md"), &texts);
     assert!(wrong.is_empty(), "docs/differences.md:\n{}", wrong.join("\n"));
 }
@@ -525,34 +526,34 @@ fn faults_of_the_catalogue_are_detected() {
 
 /// Compares a document that is generated from the code; `CALICO_WIN_WRITE_DOCS=1 cargo test --test it docs` writes it.
 #[track_caller]
-fn made_from_the_code(file: &str, text: &str) {
+fn matches_the_code(file: &str, text: &str) {
     if std::env::var_os("CALICO_WIN_WRITE_DOCS").is_some() {
         std::fs::write(project().join(file), text).unwrap();
     }
-    assert!(read(file) == text, "{file} is not what the code says: run with CALICO_WIN_WRITE_DOCS=1");
+    assert!(read(file) == text, "{file} does not match the code: run with CALICO_WIN_WRITE_DOCS=1");
 }
 
 #[test]
 fn the_page_of_checks_matches_the_catalogue() {
     for row in preflight::catalogue() {
         for (what, text) in [("why", row.why), ("fix", row.fix)] {
-            assert!(text.len() > 20 && !text.ends_with('.'), "{}: its {what} is no phrase", row.id);
+            assert!(text.len() > 20 && !text.ends_with('.'), "{}: its {what} is not a phrase", row.id);
         }
     }
-    made_from_the_code("docs/checks.md", &preflight::document());
+    matches_the_code("docs/checks.md", &preflight::document());
 }
 
 #[test]
 fn the_page_of_the_selftest_matches_its_rows() {
     for row in selftest::rows() {
         for (what, text) in [("asks", row.asks), ("rests", row.rests)] {
-            assert!(text.len() > 20 && !text.ends_with('.'), "{}: its {what} is no phrase", row.id);
+            assert!(text.len() > 20 && !text.ends_with('.'), "{}: its {what} is not a phrase", row.id);
         }
     }
-    made_from_the_code("docs/selftest.md", &selftest::document());
+    matches_the_code("docs/selftest.md", &selftest::document());
 }
 
 #[test]
 fn the_manifest_of_rights_matches_the_required_rights() {
-    made_from_the_code("docs/rbac.yaml", &calicoctl_win::cluster::rights_manifest());
+    matches_the_code("docs/rbac.yaml", &calicoctl_win::cluster::rights_manifest());
 }

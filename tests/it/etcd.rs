@@ -1,4 +1,4 @@
-//! A member of etcd, as far as an install uses it: it accepts clients of its CA, and returns its version.
+//! The part of a member of etcd that an install uses: it accepts clients of its CA, and returns its version.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -81,7 +81,7 @@ pub struct Member {
 impl Member {
     pub fn start() -> Self {
         let mut member = Self { address: ([127, 0, 0, 1], 0).into(), serving: None };
-        member.come_back();
+        member.start_again();
         member
     }
 
@@ -89,7 +89,7 @@ impl Member {
         format!("http://{}", self.address)
     }
 
-    pub fn come_back(&mut self) {
+    pub fn start_again(&mut self) {
         let listener = TcpListener::bind(self.address).unwrap();
         self.address = listener.local_addr().unwrap();
         let gone = Arc::new(AtomicBool::new(false));
@@ -98,7 +98,7 @@ impl Member {
         self.serving = Some((gone, std::thread::spawn(sockets)));
     }
 
-    pub fn go_away(&mut self) {
+    pub fn stop(&mut self) {
         let (gone, thread) = self.serving.take().unwrap();
         gone.store(true, SeqCst);
         drop(TcpStream::connect(self.address));

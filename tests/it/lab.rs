@@ -13,7 +13,7 @@ use regex::Regex;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// The folder of our own state on a node; its logs differ from run to run.
+/// The state folder of the program on a node; its logs differ from run to run.
 const STATE: &str = "C/ProgramData/calicoctl-win";
 
 pub struct Lab {
@@ -81,12 +81,12 @@ impl Lab {
         copy
     }
 
-    /// The path of a file or folder beside the sandbox; commands run there.
+    /// The path of a file or folder next to the sandbox; commands run there.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// Writes a file beside the sandbox and returns its name.
+    /// Writes a file next to the sandbox and returns its name.
     pub fn write<'a>(&self, name: &'a str, text: impl AsRef<[u8]>) -> &'a str {
         let path = self.path(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -103,7 +103,7 @@ impl Lab {
         fs::read_to_string(self.on_node(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
-    /// Edits `node.yaml`, like an outsider.
+    /// Edits `node.yaml`, like another user.
     pub fn edit_yaml(&self, edit: impl FnOnce(&str) -> String) {
         let text = self.read("node.yaml");
         let edited = edit(&text);
@@ -201,7 +201,7 @@ impl Lab {
         self.objects().into_iter().find(|found| found.0 == kind && found.1 == name).map(|found| found.2)
     }
 
-    /// Edits an object of the cluster, like an outsider.
+    /// Edits an object of the cluster, like another client.
     pub fn edit_object(&self, kind: &str, name: &str, edit: impl FnOnce(&mut Value)) {
         let mut saved = self.saved_cluster();
         let found = saved["objects"].as_array_mut().unwrap().iter_mut();
@@ -210,7 +210,7 @@ impl Lab {
         fs::write(self.path("node/cluster/cluster.json"), saved.to_string()).unwrap();
     }
 
-    /// Creates an object in the cluster, like an outsider.
+    /// Creates an object in the cluster, like another client.
     pub fn add_object(&self, kind: &str, object: Value) {
         let mut saved = self.saved_cluster();
         let key = serde_json::json!({
@@ -261,7 +261,7 @@ impl Lab {
         Picture(seen)
     }
 
-    /// The node without our state folder, which remains after an uninstall without `--purge`.
+    /// The node without the state folder, which remains after an uninstall without `--purge`.
     pub fn picture_without_state(&self) -> Picture {
         let mut picture = self.picture();
         picture.0.retain(|name, _| !name.starts_with(STATE));
@@ -305,7 +305,7 @@ impl Picture {
             format!("~ {name}\n{}\nwas\n{}", text(bytes), text(&before.0[name]))
         });
         let differences: Vec<String> = gone.chain(new).chain(changed).collect();
-        assert!(differences.is_empty(), "the node is not as it was:\n{}", differences.join("\n"));
+        assert!(differences.is_empty(), "the node has changed:\n{}", differences.join("\n"));
     }
 
     /// As [`Self::same_as`], on a node whose `node.yaml` was edited in between and has another layout since: the

@@ -65,7 +65,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     // It starts processes as the agent does, and adds to the rows of a sandbox what its programs do.
     ("selftest", &["node", "facts", "calico::services", "agent::os", "agent::stop"]),
     // Receipts name the current version and backend.
-    // Our marks are those of the services, rules and networks that we create.
+    // The marks are those of the services, rules and networks that this program creates.
     // Whether a service works is read from its agent's report.
     // The Node and its pods are part of a change.
     ("apply", &["node", "plan", "facts", "calico", "cluster", "settings::Backend", "report::event", "agent"]),
@@ -138,7 +138,7 @@ const IMPURE_PATHS: [&str; 20] = [
 /// What a pure room may not contain, wherever the name comes from.
 const IMPURE_WORDS: &str = r"\b(SystemTime|Instant|Timestamp::now|Zoned::now|fs::(read|write|File|create_dir\w*|remove_\w+|rename)|env::var\w*|Command::new|windows(_sys|_registry|_service)?::)";
 
-/// Programs whose work we do ourselves.
+/// Programs that this program replaces.
 const SHELLS: &str =
     r#"(?i)Command::new\(\s*r?#*"(?:[^"]*[\\/])?(powershell|pwsh|netsh|sc|dism|icacls|nssm|reg|route|cmd)(\.exe)?""#;
 
@@ -181,12 +181,12 @@ fn no_room_uses_one_above_it() {
 /// files.
 #[test]
 fn no_cycle_of_files_is_larger_than_a_module_and_its_children() {
-    let circles = circles(&product());
+    let circles = cycles(&product());
     assert!(circles.is_empty(), "these files use each other:\n{}", circles.join("\n"));
 }
 
 #[test]
-fn no_module_of_the_tests_is_forgotten() {
+fn every_module_of_the_tests_is_compiled() {
     for (folder, main) in [("tests/it", "tests/it/main.rs"), ("tests/windows", "tests/windows/main.rs")] {
         let declared = read(main);
         for (path, _) in sources(folder) {
@@ -240,7 +240,7 @@ fn check(path: &str, text: &str) -> Vec<String> {
 }
 
 /// Returns the cycles of files that use each other, one line each, except a module with some of its children.
-fn circles(files: &[(String, String)]) -> Vec<String> {
+fn cycles(files: &[(String, String)]) -> Vec<String> {
     let module_of = |path: &str| {
         let parts = module(path);
         ["crate"].into_iter().chain(parts).collect::<Vec<_>>().join("::")
@@ -420,15 +420,15 @@ fn a_cycle_is_detected_unless_it_is_a_module_and_its_children() {
         file("plan/b", "use super::c;"),
         file("plan/c", "fn f() { crate::plan::a::g() }"),
     ];
-    assert_eq!(circles(&siblings), ["crate::plan::a, crate::plan::b, crate::plan::c"]);
+    assert_eq!(cycles(&siblings), ["crate::plan::a, crate::plan::b, crate::plan::c"]);
     let family = [
         file("plan/mod", "pub use self::a::A;"),
         file("plan/a", "use super::Step;"),
         file("plan/b", "use super::a::A;"),
     ];
-    assert_eq!(circles(&family), [] as [&str; 0]);
+    assert_eq!(cycles(&family), [] as [&str; 0]);
     let line = [file("plan/a", "use super::b::B;"), file("plan/b", "// use super::a;\nuse std::fmt;")];
-    assert_eq!(circles(&line), [] as [&str; 0]);
+    assert_eq!(cycles(&line), [] as [&str; 0]);
 }
 
 #[test]

@@ -33,6 +33,11 @@ pub fn read(path: &str) -> String {
 
 /// Every `.rs` file below a folder of the project, as (path with `/`, text), sorted.
 pub fn sources(below: &str) -> Vec<(String, String)> {
+    files(below, &["rs"])
+}
+
+/// Every file with one of these endings below a folder of the project, as (path with `/`, text), sorted.
+pub fn files(below: &str, endings: &[&str]) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut folders = vec![project().join(below)];
     while let Some(folder) = folders.pop() {
@@ -40,7 +45,7 @@ pub fn sources(below: &str) -> Vec<(String, String)> {
             let path = entry.path();
             if path.is_dir() {
                 folders.push(path);
-            } else if path.extension().is_some_and(|e| e == "rs") {
+            } else if path.extension().is_some_and(|ending| endings.iter().any(|one| ending == *one)) {
                 let name = path.strip_prefix(project()).unwrap().to_str().unwrap().replace('\\', "/");
                 let text = read(&name);
                 found.push((name, text));

@@ -131,7 +131,7 @@ fn secrets_of_the_command_line_and_the_config_are_not_shown_or_logged() {
 
 #[cfg(unix)]
 #[test]
-fn others_may_not_read_our_folder() {
+fn only_administrators_can_read_the_state_folder() {
     use std::os::unix::fs::PermissionsExt;
     let lab = Lab::new();
     lab.ok(&["install"]);
@@ -254,7 +254,7 @@ fn calico_may_be_in_another_folder_and_move() {
 }
 
 #[test]
-fn an_edited_file_of_ours_does_not_block_a_rollback() {
+fn an_edited_file_of_the_program_does_not_block_a_rollback() {
     let lab = Lab::new();
     lab.ok(&["install"]);
     let good = text(&lab.c("CalicoWindows/config.ps1"));
@@ -294,7 +294,7 @@ fn a_damaged_store_is_repaired_and_not_published() {
 }
 
 #[test]
-fn files_of_others_in_calicos_folder_are_not_deleted_with_it() {
+fn other_files_in_calicos_folder_are_not_deleted_with_it() {
     let lab = Lab::new();
     lab.ok(&["install"]);
     lab.put("CalicoWindows/tls/client.key", "precious");
@@ -307,7 +307,7 @@ fn files_of_others_in_calicos_folder_are_not_deleted_with_it() {
     lab.ok(&["install"]);
     lab.ok(&["uninstall", "--purge"]);
     assert_eq!(text(file), "precious");
-    // The folder from before the install also remains if no record says whose it is.
+    // The folder from before the install also remains if no record names its owner.
     lab.put("CalicoWindows/mine.txt", "precious");
     lab.ok(&["install"]);
     fs::remove_dir_all(lab.c(STATE).join("receipts")).unwrap();
@@ -322,7 +322,7 @@ fn services_run_again_after_a_no_start_change_that_fails_or_is_killed() {
     let change = ["install", "--no-start", "--release", "v3.33.0", "--sandbox-fault"];
     let result = lab.json(&[&change[..], &["put tree *#1=fail"]].concat());
     assert_eq!(result["exit_name"], "FAILED_ROLLED_BACK", "{result:#}");
-    assert_eq!(lab.json(&["status"])["overall"], "Healthy", "taken back");
+    assert_eq!(lab.json(&["status"])["overall"], "Healthy", "reverted");
     for resume in [&["resume", "--undo"][..], &["resume"]] {
         assert!(!lab.output(&[&change[..], &["put tree *#1=exit-after"]].concat()).status.success());
         lab.ok(resume);

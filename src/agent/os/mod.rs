@@ -40,13 +40,13 @@ pub enum Level {
 /// Where a process runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// The session; 0 is that of services, which no sign-out ends.
+    /// The session; 0 is that of services, which does not end at sign-out.
     pub session: u32,
     /// Whether in a job object, with which it ends.
     pub in_job: bool,
 }
 
-/// Starts a process that outlives this one, its job and its session, and returns its number. Its standard streams must
+/// Starts a process that outlives this one, its job and its session, and returns its id. Its standard streams must
 /// be redirected. `real`: for this machine, and so by an administrator; a run on a sandbox stays in its session.
 ///
 /// # Errors
@@ -60,7 +60,7 @@ pub fn outlive(command: &mut Command, real: bool) -> io::Result<u32> {
     detach(command).map(|child| child.id())
 }
 
-/// A run in session 0 that this process stays with: its standard streams, which end with it.
+/// A run in session 0 that this process follows: its standard streams, which end with it.
 #[derive(Debug)]
 pub struct Escorted {
     pub stdin: File,

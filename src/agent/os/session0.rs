@@ -1,9 +1,9 @@
-//! Session 0: where services run, and which no sign-out ends. What must outlive its session is started there by a
-//! service of ours that exists only for that moment.
+//! Session 0: services run there, and it does not end at sign-out. A process that must outlive its session is started
+//! there by a service that exists only for that moment.
 //!
 //! A job that a session puts around its processes may forbid to leave it (Windows Terminal, WinRM, a scheduled task),
 //! and Windows ends every process of a session that signs out. What to start goes to the service through a pipe that
-//! only SYSTEM and administrators may open: its arguments and environment are neither in the registry nor on a disk.
+//! only SYSTEM and administrators can open: its arguments and environment are neither in the registry nor on a disk.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
@@ -39,13 +39,13 @@ use super::{Escorted, Level, Scm, event_log};
 use crate::agent::stop::Stop;
 use crate::node::windows::security;
 
-/// The service's name. There is one at a time: two sessions take turns.
+/// The service's name. There is one at a time: a second session waits.
 const NAME: &str = "calicoctl-win-session0";
 
 /// SYSTEM and administrators.
 const LIST: &str = "D:P(A;;GA;;;SY)(A;;GA;;;BA)";
 
-/// Windows gives a service's program 30 s until it is there; a turn and a start may take as long.
+/// Windows gives a service's program 30 s to start; waiting for another session, and the start, may take as long.
 const LIMIT: Duration = Duration::from_secs(90);
 
 /// A service that exists for longer without having been started was left by a process that was killed.
@@ -53,14 +53,14 @@ const LEFT_BEHIND: Duration = Duration::from_secs(10);
 
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What to start.
+/// The process to start.
 #[derive(Serialize, Deserialize)]
 struct Task {
     program: OsString,
     args: Vec<OsString>,
     env: Vec<(OsString, OsString)>,
     dir: PathBuf,
-    /// The pipes for its standard streams; none if they lead nowhere.
+    /// The pipes for its standard streams; none if they are closed.
     streams: Option<[String; 3]>,
 }
 
@@ -71,7 +71,7 @@ impl Task {
             env.retain(|(had, _)| !had.eq_ignore_ascii_case(name));
             env.extend(value.map(|value| (name.to_owned(), value.to_owned())));
         }
-        // `=C:` and its like are the command prompt's own, and no names.
+        // Variables like `=C:` are the command prompt's own.
         env.retain(|(name, _)| !name.to_string_lossy().starts_with('='));
         Ok(Self {
             program: command.get_program().to_owned(),
@@ -96,10 +96,10 @@ impl Task {
 }
 
 /// Starts a command in session 0, as LocalSystem, with this process's folder and environment and what the command adds
-/// to it. Its standard streams lead nowhere. Returns the number of its process.
+/// to it. It has no standard streams. Returns the number of its process.
 ///
 /// # Errors
-/// Without administrator rights; what Windows says of the service or of the program.
+/// Without administrator rights; what Windows reports about the service or the program.
 pub(super) fn start(command: &Command) -> io::Result<u32> {
     hand_over(&Task::of(command, None)?)
 }
@@ -126,15 +126,15 @@ fn hand_over(task: &Task) -> io::Result<u32> {
     let task = serde_json::to_vec(task)?;
     let name = pipe_name("task");
     let pipe = listen(&name)?;
-    let service = our_turn()?;
+    let service = create_service_when_free()?;
     let started = service.start(&[&name]).map_err(plain);
-    // From here on it goes away by itself, also when it is killed.
+    // From here on it is removed automatically, also if it is killed.
     let deleted = service.delete().map_err(plain);
     started?;
     // The service may have deleted itself already.
     deleted.or_else(|error| if is(&error, ERROR_SERVICE_MARKED_FOR_DELETE) { Ok(()) } else { Err(error) })?;
 
-    // Nobody can say when a service connects that ends before: the thread ends with this process.
+    // A service that ends early never connects: then the thread ends with this process.
     let (send, told) = mpsc::channel();
     thread::spawn(move || {
         let _nobody_waits_any_more = send.send(ask(pipe, &task));
@@ -146,9 +146,9 @@ fn hand_over(task: &Task) -> io::Result<u32> {
         }
         let status = service.query_status().map_err(plain)?;
         if status.current_state == ServiceState::Stopped {
-            // It stops only after its answer was read, if it could give one.
+            // It stops only after its response was read, if it sent one.
             return told.recv_timeout(LOOK).unwrap_or_else(|_| {
-                let what = format!("service {NAME} ended without an answer ({:?})", status.exit_code);
+                let what = format!("service {NAME} ended without a response ({:?})", status.exit_code);
                 Err(io::Error::other(what))
             });
         }
@@ -166,7 +166,7 @@ fn listen(name: &str) -> io::Result<File> {
     let pipe = security::with_list(LIST, |list| unsafe {
         CreateNamedPipeW(
             name.as_ptr(),
-            // It fails if somebody else has a pipe of this name.
+            // It fails if another process has a pipe of this name.
             PIPE_ACCESS_DUPLEX | FILE_FLAG_FIRST_PIPE_INSTANCE,
             PIPE_TYPE_BYTE | PIPE_READMODE_BYTE | PIPE_WAIT | PIPE_REJECT_REMOTE_CLIENTS,
             1,
@@ -179,11 +179,11 @@ fn listen(name: &str) -> io::Result<File> {
     if pipe == INVALID_HANDLE_VALUE {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the handle was just made for us, and nobody else closes it.
+    // SAFETY: the handle was just created here, and nothing else closes it.
     Ok(unsafe { File::from_raw_handle(pipe) })
 }
 
-/// Gives the task to who connects, and reads what became of it.
+/// Sends the task to the process that connects, and reads the result.
 fn ask(mut pipe: File, task: &[u8]) -> io::Result<u32> {
     // SAFETY: the pipe is open, and made for calls that wait.
     if unsafe { ConnectNamedPipe(pipe.as_raw_handle(), ptr::null_mut()) } == 0 {
@@ -203,8 +203,8 @@ fn ask(mut pipe: File, task: &[u8]) -> io::Result<u32> {
     }
 }
 
-/// Makes the service as soon as there is none.
-fn our_turn() -> io::Result<Service> {
+/// Creates the service as soon as there is none.
+fn create_service_when_free() -> io::Result<Service> {
     let rights = ServiceManagerAccess::CONNECT | ServiceManagerAccess::CREATE_SERVICE;
     let manager = ServiceManager::local_computer(None::<&str>, rights).map_err(plain)?;
     let info = ServiceInfo {
@@ -252,7 +252,7 @@ pub fn serve() -> Result<bool> {
         match take(start_arguments().get(1)) {
             Ok(()) => 0,
             Err(error) => {
-                event_log(Level::Error, &format!("a run that was to outlive its session is not started: {error:#}"));
+                event_log(Level::Error, &format!("a run outside of its session could not be started: {error:#}"));
                 1
             }
         }
@@ -261,25 +261,25 @@ pub fn serve() -> Result<bool> {
 }
 
 fn take(pipe: Option<&OsString>) -> Result<()> {
-    // Who made it may be dead by now.
+    // The process that created it may have ended.
     if let Ok(manager) = ServiceManager::local_computer(None::<&str>, ServiceManagerAccess::CONNECT)
         && let Ok(own) = manager.open_service(NAME, ServiceAccess::DELETE)
     {
         let _it_was_deleted_already = own.delete();
     }
-    let pipe = pipe.context("nobody said what to start")?;
-    let mut pipe = connect(pipe).context("open the pipe of the process that asked")?;
+    let pipe = pipe.context("the arguments do not name a pipe")?;
+    let mut pipe = connect(pipe).context("open the pipe of the calling process")?;
     let mut size = [0; 8];
     pipe.read_exact(&mut size).context("read what to start")?;
     let mut task = Vec::new();
     (&mut pipe).take(u64::from_le_bytes(size)).read_to_end(&mut task).context("read what to start")?;
-    let task: Task = serde_json::from_slice(&task).context("understand what to start")?;
+    let task: Task = serde_json::from_slice(&task).context("parse what to start")?;
     let (code, pid) = match task.start() {
         Ok(pid) => (0, pid),
         Err(error) => (error.raw_os_error().unwrap_or(ERROR_GEN_FAILURE.cast_signed()), 0),
     };
     pipe.write_all(&code.to_le_bytes()).and_then(|()| pipe.write_all(&pid.to_le_bytes())).context("answer")?;
-    // Until it is read: what is in the pipe goes with it.
+    // Until it is read: data in the pipe is lost when the pipe is closed.
     pipe.sync_all().context("answer")
 }
 

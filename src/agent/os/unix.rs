@@ -27,7 +27,7 @@ pub fn detach(command: &mut Command) -> io::Result<Child> {
     command.process_group(0).spawn()
 }
 
-/// Whether this session ends with a connection. None that a change of the sandbox could cut.
+/// Whether this session ends with a connection. No change of a sandbox can interrupt one.
 pub const fn is_remote() -> bool {
     false
 }
@@ -57,7 +57,7 @@ impl JobObject {
         Ok((child, Self { group }))
     }
 
-    /// Asks the process to end.
+    /// Requests that the process ends.
     ///
     /// # Errors
     /// When the process no longer exists.
@@ -72,7 +72,7 @@ impl JobObject {
     }
 
     fn signal(&self, to: i32, signal: i32) -> io::Result<()> {
-        // SAFETY: kill takes two numbers and touches no memory of ours. The group was made for a
+        // SAFETY: kill takes two numbers and touches no memory of this process. The group was made for a
         // child of this process, so its number is not 0 or 1.
         match unsafe { kill(to, signal) } {
             0 => Ok(()),

@@ -65,8 +65,8 @@ static CONSOLE: Mutex<()> = Mutex::new(());
 /// When it cannot be started.
 pub fn detach(command: &mut Command) -> io::Result<Child> {
     for id in [STD_INPUT_HANDLE, STD_OUTPUT_HANDLE, STD_ERROR_HANDLE] {
-        // If it inherited a pipe, the reader of our output would wait for its end.
-        // SAFETY: takes no memory of ours; a handle that is none is refused.
+        // If it inherited a pipe, the reader of this process's output would wait for its end.
+        // SAFETY: takes no memory of this process; an invalid handle is refused.
         unsafe { SetHandleInformation(GetStdHandle(id), HANDLE_FLAG_INHERIT, 0) };
     }
     let detached = DETACHED_PROCESS | CREATE_NEW_PROCESS_GROUP;
@@ -96,7 +96,7 @@ impl JobObject {
         let mut child = {
             let _mine = CONSOLE.lock().unwrap_or_else(PoisonError::into_inner);
             // [`JobObject::interrupt`] leaves Ctrl-C ignored.
-            // SAFETY: takes no memory of ours.
+            // SAFETY: takes no memory of this process.
             unsafe { SetConsoleCtrlHandler(None, 0) };
             command.spawn()?
         };
@@ -117,13 +117,13 @@ impl JobObject {
         if job.is_null() {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the handle was just made for us, and nobody else closes it.
+        // SAFETY: the handle was just created here, and nothing else closes it.
         let job = unsafe { OwnedHandle::from_raw_handle(job) };
         let mut limits = JOBOBJECT_EXTENDED_LIMIT_INFORMATION::default();
         limits.BasicLimitInformation.LimitFlags = JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE;
         let size = size_of::<JOBOBJECT_EXTENDED_LIMIT_INFORMATION>() as u32;
         // SAFETY: the pointer and the size are those of `limits`, which outlives the call.
-        yes(unsafe {
+        succeeded(unsafe {
             SetInformationJobObject(
                 job.as_raw_handle(),
                 JobObjectExtendedLimitInformation,
@@ -132,7 +132,7 @@ impl JobObject {
             )
         })?;
         // SAFETY: both handles are open: the child is not waited for yet.
-        yes(unsafe { AssignProcessToJobObject(job.as_raw_handle(), child.as_raw_handle()) })?;
+        succeeded(unsafe { AssignProcessToJobObject(job.as_raw_handle(), child.as_raw_handle()) })?;
         resume(child.id())?;
         Ok(Self { pid: child.id(), job })
     }
@@ -143,20 +143,20 @@ impl JobObject {
     /// When the process has no console (any more).
     pub fn interrupt(&self) -> io::Result<()> {
         let _mine = CONSOLE.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: none of these calls takes memory of ours; the handler is a plain function that
+        // SAFETY: none of these calls takes memory of this process; the handler is a plain function that
         // lives as long as the program.
         unsafe {
             let had_console = GetConsoleCP() != 0;
             // Attaching replaces files and pipes by the console.
             let streams = [STD_INPUT_HANDLE, STD_OUTPUT_HANDLE, STD_ERROR_HANDLE].map(|id| (id, GetStdHandle(id)));
             FreeConsole();
-            // While we are on its console we get the Ctrl-C too, maybe only after we have left it again: a handler
+            // While this process is on that console it gets the Ctrl-C too, maybe only after it has left again: a handler
             // discards it (attaching removes the earlier one), and it is ignored until the next process is started.
-            let sent = yes(AttachConsole(self.pid)).and_then(|()| {
+            let sent = succeeded(AttachConsole(self.pid)).and_then(|()| {
                 SetConsoleCtrlHandler(None, 1);
                 SetConsoleCtrlHandler(Some(swallow), 0);
                 SetConsoleCtrlHandler(Some(swallow), 1);
-                yes(GenerateConsoleCtrlEvent(CTRL_C_EVENT, 0))
+                succeeded(GenerateConsoleCtrlEvent(CTRL_C_EVENT, 0))
             });
             FreeConsole();
             if had_console {
@@ -215,7 +215,7 @@ fn resume(pid: u32) -> io::Result<()> {
     if resumed == 0 { Err(io::ErrorKind::NotFound.into()) } else { Ok(()) }
 }
 
-fn yes(done: i32) -> io::Result<()> {
+fn succeeded(done: i32) -> io::Result<()> {
     if done == 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
@@ -225,7 +225,7 @@ pub fn boot_time() -> Timestamp {
     const TIME_OF_DAY: u32 = 3;
     type Query = unsafe extern "system" fn(u32, *mut c_void, u32, *mut u32) -> i32;
     let name: Vec<u16> = "ntdll.dll\0".encode_utf16().collect();
-    // SYSTEM_TIMEOFDAY_INFORMATION: BootTime, CurrentTime, TimeZoneBias, then what we do not need.
+    // SYSTEM_TIMEOFDAY_INFORMATION: BootTime, CurrentTime, TimeZoneBias, then fields that are not needed.
     let mut answer = [0_i64; 6];
     // SAFETY: ntdll is in every process. The function has always had this signature; it gets a buffer of the given
     // size.
@@ -237,16 +237,16 @@ pub fn boot_time() -> Timestamp {
         })
     };
     match done {
-        // Not rounded to the second: what began less than one before is from before.
+        // Not rounded to the second: what started less than a second before the boot is from before it.
         Some(0) => filetime::timestamp(answer[0]).unwrap_or_else(|_| Timestamp::now()),
         _ => Timestamp::now(),
     }
 }
 
-/// Where this process runs. What Windows does not say counts as the worse.
+/// Where this process runs. If Windows does not say, the worst case is assumed.
 pub fn place() -> Place {
     let (mut session, mut in_job) = (u32::MAX, 1);
-    // SAFETY: both calls write one number each, to memory of ours; this process is open for itself.
+    // SAFETY: both calls write one number each, to memory of this process, which is open for itself.
     unsafe {
         ProcessIdToSessionId(GetCurrentProcessId(), &raw mut session);
         IsProcessInJob(GetCurrentProcess(), ptr::null_mut(), &raw mut in_job);
@@ -320,13 +320,13 @@ const HINT: Duration = Duration::from_secs(10);
 const STOP_LIMIT: Duration = Duration::from_secs(25);
 
 /// What the control handler and the main function of the one service in this process share: Windows calls both, without
-/// an argument of ours.
+/// an argument of this program.
 struct Shared {
     name: &'static str,
     body: Mutex<Option<Body>>,
     stop: Stop,
     status: OnceLock<ServiceStatusHandle>,
-    /// What the Service Control Manager was told last.
+    /// The last report to the Service Control Manager.
     state: Mutex<ServiceState>,
     checkpoint: AtomicU32,
     arguments: OnceLock<Vec<OsString>>,
@@ -349,7 +349,7 @@ pub fn dispatch(name: &'static str, body: Body) -> Result<bool> {
         arguments: OnceLock::new(),
     };
     if SHARED.set(Arc::new(shared)).is_err() {
-        anyhow::bail!("run service {name}: this process runs one already");
+        anyhow::bail!("run service {name}: this process already runs one");
     }
     let not_started_by_it = ERROR_FAILED_SERVICE_CONTROLLER_CONNECT.cast_signed();
     match service_dispatcher::start(name, ffi_service_main) {
@@ -359,7 +359,7 @@ pub fn dispatch(name: &'static str, body: Body) -> Result<bool> {
     }
 }
 
-/// What the service of this process was started with: its name, and what its starter said.
+/// The arguments with which the service of this process was started; the first is its name.
 pub(super) fn start_arguments() -> &'static [OsString] {
     SHARED.get().and_then(|shared| shared.arguments.get()).map_or(&[], Vec::as_slice)
 }
@@ -396,7 +396,7 @@ fn service_main(arguments: Vec<OsString>) {
         if shared.stop.requested() {
             let asked = *asked.get_or_insert_with(Instant::now);
             if asked.elapsed() >= STOP_LIMIT {
-                event_log(Level::Error, &format!("{}: still busy when it was to stop; it is ended", shared.name));
+                event_log(Level::Error, &format!("{}: did not stop in time; it is ended", shared.name));
                 break None;
             }
             shared.report(ServiceState::StopPending, NONE);
@@ -431,8 +431,8 @@ fn handler(control: ServiceControl) -> ServiceControlHandlerResult {
 const NONE: ServiceExitCode = ServiceExitCode::NO_ERROR;
 
 impl Shared {
-    /// Tells the Service Control Manager, unless what was told before is later in a service's life: the
-    /// worker, the one that waits for it and Windows' own thread report side by side.
+    /// Reports to the Service Control Manager, unless an earlier report is later in a service's life: the worker, the
+    /// thread that waits for it and Windows' own thread report concurrently.
     fn report(&self, state: ServiceState, exit_code: ServiceExitCode) {
         let mut told = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let stale = match state {

@@ -36,7 +36,7 @@ fn kubelet(node: &dyn Node, pid: u32) {
         .unwrap();
 }
 
-/// Watches while others change things, and returns what must be done again, or none if nothing did until the stop.
+/// Watches while the node is changed, and returns what must be done again; none if nothing must until the stop.
 fn watched(story: &mut Story, meanwhile: impl Fn(&mut dyn Node, Duration) + 'static) -> Option<Again> {
     watched_for(story, Duration::from_secs(20), meanwhile)
 }
@@ -80,9 +80,9 @@ fn node_startup_runs_again_when_kubelet_starts_and_not_when_it_ends() {
     assert_eq!(watched(&mut story, |_, _| ()), None);
     assert_eq!(watched(&mut story, at(5, 4711)), Some(Again::NodeStartup), "the first one");
     assert!(story.virtual_time <= Duration::from_millis(5050));
-    assert_eq!(watched(&mut story, |_, _| ()), None, "it runs on");
+    assert_eq!(watched(&mut story, |_, _| ()), None, "it keeps running");
     assert_eq!(watched(&mut story, at(5, 4712)), Some(Again::NodeStartup), "another one");
-    assert_eq!(watched(&mut story, at(5, 0)), None, "it is gone");
+    assert_eq!(watched(&mut story, at(5, 0)), None, "it has ended");
 }
 
 #[test]
@@ -102,9 +102,9 @@ fn a_restart_of_hns_is_detected_and_reported_and_a_stop_is_not() {
     assert!(story.events.iter().any(|e| matches!(e, Event::Warning { id: "HnsRestarted", .. })));
 }
 
-/// Windows refuses now and then while it is short of memory: that is no change, and no reason to end.
+/// Windows refuses now and then while it is short of memory: that is not a change, and not a reason to end.
 #[test]
-fn processes_that_cannot_be_looked_at_count_as_unchanged_and_that_is_told_once() {
+fn processes_that_cannot_be_queried_count_as_unchanged_and_that_is_reported_once() {
     let mut story = Story::new(Backend::Vxlan);
     set_hns(&story.node, Some(900));
     kubelet(&story.node, 4711);
@@ -116,12 +116,12 @@ fn processes_that_cannot_be_looked_at_count_as_unchanged_and_that_is_told_once()
         let is_told = |event: &&Event| matches!(event, Event::Log { message } if message.contains(word));
         story.events.iter().filter(is_told).count()
     };
-    assert_eq!((told("hns cannot be looked at"), told("kubelet.exe cannot be looked at")), (1, 1));
+    assert_eq!((told("hns cannot be queried"), told("kubelet.exe cannot be queried")), (1, 1));
 }
 
-/// Somebody changes the node behind our back: that is told once, and never repaired unasked.
+/// Somebody else changes the node: that is reported once, and never repaired automatically.
 #[test]
-fn a_change_of_the_node_by_others_is_told_once() {
+fn a_change_of_the_node_by_others_is_reported_once() {
     let mut story = Story::new(Backend::None);
     story.start(Role::Node).unwrap();
     story.events.clear();
@@ -134,15 +134,15 @@ fn a_change_of_the_node_by_others_is_told_once() {
     assert_eq!(watched_for(&mut story, Duration::from_secs(65), meanwhile), None);
     let warned = |event: &Event| matches!(event, Event::Warning { id: "NodeDrifted", message } if message.contains("calico-node.exe"));
     let again =
-        |event: &Event| matches!(event, Event::Log { message } if message.contains("as the last run left it again"));
+        |event: &Event| matches!(event, Event::Log { message } if message.contains("again as the last run left it"));
     let all: Vec<&Event> = story.events.iter().filter(|event| warned(event) || again(event)).collect();
     assert!(matches!(all[..], [first, second] if warned(first) && again(second)), "{:?}", story.events);
     assert_eq!(story.node.touches(), touches, "nothing was repaired");
 }
 
-/// At a boot CalicoNode ended before it ran, and Windows gave up kubelet: nobody starts it again.
+/// At a boot CalicoNode ended before it ran, so Windows did not start kubelet, and does not retry.
 #[test]
-fn what_windows_gave_up_for_us_is_started_and_what_an_administrator_stopped_is_not() {
+fn services_that_windows_gave_up_are_started_and_those_that_an_administrator_stopped_are_not() {
     let mut story = Story::new(Backend::None);
     calico_node_runs(&mut story.node, Phase::Preparing);
     story.edit(|model| {
@@ -170,10 +170,10 @@ fn what_windows_gave_up_for_us_is_started_and_what_an_administrator_stopped_is_n
     assert_eq!(story.node.start_stranded("CalicoNode").unwrap(), [""; 0], "once");
 }
 
-/// Upstream's kubelet script waits, without end, until `LastBootTime` is the text that it makes itself: a German system
-/// writes another one, and Windows moves the time of its start when its clock is set.
+/// Upstream's kubelet script waits, without end, until `LastBootTime` is the text that it creates itself: a German system
+/// has another text, and Windows adjusts the time of its start when its clock is set.
 #[test]
-fn the_time_of_the_boot_is_written_again_as_windows_says_it_now() {
+fn the_time_of_the_boot_is_updated_as_windows_shows_it() {
     let mut story = Story::new(Backend::None);
     story.start(Role::Node).unwrap();
     let says = |story: &Story| story.node.get(&startup::last_boot_time()).unwrap();
@@ -231,7 +231,7 @@ fn a_calico_network_with_another_vsid_is_refused() {
     let mut story = Story::new(Backend::Vxlan);
     story.start(Role::Node).unwrap();
     story.config.vni = 5000.try_into().unwrap();
-    insta::assert_snapshot!(story.start(Role::Node).unwrap_err(), @"the HNS network Calico is Overlay with VSID 4096 and should be Overlay with VSID 5000");
+    insta::assert_snapshot!(story.start(Role::Node).unwrap_err(), @"the HNS network Calico is Overlay with VSID 4096 instead of Overlay with VSID 5000");
 }
 
 #[test]

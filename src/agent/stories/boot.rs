@@ -1,4 +1,4 @@
-//! What a boot changes in the network, and what not.
+//! What a boot changes in the network, and what it does not.
 
 use super::*;
 
@@ -26,7 +26,7 @@ fn a_restart_in_the_same_boot_only_runs_node_startup() {
 }
 
 #[test]
-fn after_a_reboot_only_our_networks_are_re_created() {
+fn after_a_reboot_only_calicos_networks_are_re_created() {
     let mut story = Story::new(Backend::Vxlan);
     story.edit(|model| {
         model.networks.insert(Name::new("flannel.4096"), foreign(NetworkKind::Overlay, "10.42.0.0/16"));
@@ -37,7 +37,7 @@ fn after_a_reboot_only_our_networks_are_re_created() {
     let before = story.networks();
     story.edit(|model| {
         model.boot_id = "boot-2".into();
-        // HNS's state of our network after the boot cannot be trusted.
+        // HNS's state of Calico's network after the boot cannot be trusted.
         model.networks.get_mut(&Name::new("External")).unwrap().management_ip = Some([10, 9, 9, 9].into());
         let calico = model.networks.get_mut(&Name::new("Calico")).unwrap();
         calico.vsid = Some(7777);
@@ -63,7 +63,7 @@ fn after_a_reboot_only_our_networks_are_re_created() {
 }
 
 #[test]
-fn a_network_external_of_somebody_else_is_used_and_kept() {
+fn a_network_external_of_another_product_is_used_and_kept() {
     let mut story = Story::new(Backend::Vxlan);
     story.edit(|model| {
         let mut theirs = foreign(NetworkKind::L2Bridge, "10.77.0.0/30");
@@ -87,8 +87,8 @@ fn another_backend_re_creates_external() {
     let error = story.start(Role::Node).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the HNS network Calico is Overlay with VSID 4096 and should be L2Bridge",
-        "the one that this story's node startup makes"
+        "the HNS network Calico is Overlay with VSID 4096 instead of L2Bridge",
+        "the one that this story's node startup creates"
     );
     assert_eq!(story.networks(), "Calico Overlay 4096, External L2Bridge, nat Nat");
 }

@@ -52,7 +52,7 @@ fn a_route_that_vanishes_later_is_restored_and_nothing_else_changes() {
     insta::assert_debug_snapshot!(said, @r#"
     [
         Log {
-            message: "route 169.254.169.254/32 is put back on vEthernet (Ethernet)",
+            message: "route 169.254.169.254/32 is restored on vEthernet (Ethernet)",
         },
     ]
     "#);
@@ -95,10 +95,10 @@ fn a_static_address_that_the_vswitch_lost_is_restored() {
     assert!(story.events.iter().any(|e| matches!(e, Event::Warning { id: "StaticAddressRestored", .. })));
 }
 
-/// calico issue 4631: the address that was put back was in the active store only, and the vSwitch that Windows makes at
+/// calico issue 4631: the restored address was in the active store only, and the vSwitch that Windows creates at
 /// the boot has DHCP.
 #[test]
-fn a_static_address_that_was_put_back_outlives_the_boot() {
+fn a_restored_static_address_outlives_the_boot() {
     let mut story = Story::new(Backend::Vxlan);
     story.edit(|model| model.adapters[0].dhcp = false);
     let before = story.node.model().unwrap().adapters[0].ip_config();
@@ -132,7 +132,7 @@ fn what_an_administrator_configures_while_the_service_runs_is_kept() {
     for _ in 0..5 {
         upkeep.look(&mut story.node, &mut |event| panic!("{event:?}"));
     }
-    assert!(!saved(&story).dhcp, "it may be for a moment only");
+    assert!(!saved(&story).dhcp, "it may be only temporary");
     for _ in 0..10 {
         upkeep.look(&mut story.node, &mut |_| ());
     }

@@ -42,13 +42,13 @@ struct Story {
     runs: usize,
     events: Vec<Event>,
     stop: Stop,
-    /// How Windows says when it started.
+    /// The text of Windows for its start time.
     boot_time: Rc<RefCell<String>>,
-    /// What is not as the last run left it.
+    /// Differences from what the last run left.
     drift: Rc<RefCell<Vec<String>>>,
     /// How long the waits took together.
     virtual_time: Duration,
-    /// What others do to the node during our waits, by the time that has passed.
+    /// Changes of the node during the waits, by the time that has passed.
     meanwhile: Meanwhile,
 }
 

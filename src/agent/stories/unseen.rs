@@ -10,8 +10,8 @@ fn hiding(name: &str, times: u32, mut story: Story) -> Story {
     story
 }
 
-fn remade(story: &Story) -> usize {
-    let of_it = |event: &&Event| matches!(event, Event::Log { message } if message.contains("it is made again"));
+fn re_created(story: &Story) -> usize {
+    let of_it = |event: &&Event| matches!(event, Event::Log { message } if message.contains("it is re-created"));
     story.events.iter().filter(of_it).count()
 }
 
@@ -20,15 +20,15 @@ fn unseen(story: &Story, name: &str) -> bool {
 }
 
 #[test]
-fn external_is_made_again_once() {
+fn external_is_re_created_once() {
     let mut story = hiding("External", 1, Story::new(Backend::Vxlan));
     story.start(Role::Node).unwrap();
-    assert_eq!((unseen(&story, "External"), remade(&story)), (false, 1));
+    assert_eq!((unseen(&story, "External"), re_created(&story)), (false, 1));
     assert_eq!(story.networks(), "Calico Overlay 4096, External Overlay 9999, nat Nat");
 }
 
 #[test]
-fn an_external_from_an_earlier_start_is_made_again() {
+fn an_external_from_an_earlier_start_is_re_created() {
     let mut story = Story::new(Backend::Vxlan);
     story.start(Role::Node).unwrap();
     story.edit(|model| model.networks.get_mut(&Name::new("External")).unwrap().unseen_by_v2 = true);
@@ -37,10 +37,10 @@ fn an_external_from_an_earlier_start_is_made_again() {
 }
 
 #[test]
-fn an_external_that_stays_unseen_is_the_error() {
+fn an_external_that_remains_unseen_is_the_error() {
     let mut story = hiding("External", 2, Story::new(Backend::Vxlan));
     let error = story.start(Role::Node).unwrap_err();
-    assert_eq!((Fault::id_of(&error), remade(&story), story.runs), ("HnsNetworkUnseen", 1, 0), "{error:#}");
+    assert_eq!((Fault::id_of(&error), re_created(&story), story.runs), ("HnsNetworkUnseen", 1, 0), "{error:#}");
     assert!(error.to_string().contains("does not show the HNS network External"), "{error:#}");
 }
 
@@ -57,7 +57,7 @@ fn startup_fails(times: usize) -> Story {
 fn startup_that_does_not_find_its_network_gets_another_one() {
     let mut story = startup_fails(1);
     story.start(Role::Node).unwrap();
-    assert_eq!((unseen(&story, "Calico"), remade(&story), story.runs), (false, 1, 2));
+    assert_eq!((unseen(&story, "Calico"), re_created(&story), story.runs), (false, 1, 2));
     // Only what version 2 needs to show it: no growing pause.
     assert!(story.virtual_time < Duration::from_secs(30), "{:?}", story.virtual_time);
 }
@@ -65,8 +65,8 @@ fn startup_that_does_not_find_its_network_gets_another_one() {
 #[test]
 fn startup_that_never_finds_its_network_ends_with_that_cause() {
     let mut story = hiding("Calico", 1, startup_fails(9));
-    // Startup makes another one, and does not find that either.
+    // Startup creates another one, and does not find that either.
     story.meanwhile = Box::new(|node, _| drop(node.put(&Id::Network("Calico".into()), Some(&calico(4096)))));
     let error = story.start(Role::Node).unwrap_err();
-    assert_eq!((Fault::id_of(&error), remade(&story)), ("HnsNetworkUnseen", 1), "{error:#}");
+    assert_eq!((Fault::id_of(&error), re_created(&story)), ("HnsNetworkUnseen", 1), "{error:#}");
 }

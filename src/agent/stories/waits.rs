@@ -24,7 +24,7 @@ fn a_vswitch_that_never_gets_its_address_is_named() {
     let mut story = Story::new(Backend::Vxlan);
     story.edit(|model| model.adapters[0].settle_seconds = 3600);
     insta::assert_snapshot!(story.start(Role::Node).unwrap_err(), @"waited 120 s for the management IP of the HNS network External: HNS does not know it yet");
-    assert_eq!(story.node.get(&startup::boot_id()).unwrap(), None, "so that Felix goes on waiting");
+    assert_eq!(story.node.get(&startup::boot_id()).unwrap(), None, "so that Felix keeps waiting");
 }
 
 /// Defect B19: every wait has a limit, and names what is missing.
@@ -43,7 +43,7 @@ fn b19_a_vswitch_without_its_address_default_route_or_network_is_named() {
         other.name = "Other".into();
         model.adapters.push(other);
         model.adapters[1].addresses.clear();
-    }), @"waited 120 s for the management IP of the HNS network External: HNS has only 169.254.3.4, which others cannot reach");
+    }), @"waited 120 s for the management IP of the HNS network External: HNS has only 169.254.3.4, which other machines cannot reach");
 }
 
 /// A new vSwitch lost the adapter's default route while another adapter has one.
@@ -81,7 +81,7 @@ fn a_node_whose_default_route_is_on_another_adapter_comes_up() {
     story.start(Role::Node).unwrap();
 }
 
-/// HNS that needs a minute and a half for the vSwitch, and answers nobody meanwhile (WSL issue 40246).
+/// HNS that needs a minute and a half for the vSwitch, and does not answer meanwhile (WSL issue 40246).
 #[test]
 fn a_vswitch_that_takes_hns_90_s_comes_up() {
     let mut story = Story::new(Backend::Vxlan);
@@ -95,7 +95,7 @@ fn a_vswitch_that_takes_hns_90_s_comes_up() {
 
 /// HNS is busy before CalicoNode asks it anything: with another product's vSwitch, right after the boot.
 #[test]
-fn hns_that_is_late_before_the_first_question_is_asked_again() {
+fn hns_that_does_not_answer_the_first_request_is_asked_again() {
     let mut story = Story::new(Backend::Vxlan);
     story.edit(|model| model.hns_busy = 200);
     story.start(Role::Node).unwrap();
@@ -107,7 +107,7 @@ fn hns_that_is_late_before_the_first_question_is_asked_again() {
 }
 
 #[test]
-fn hns_is_asked_once_a_second_while_it_makes_a_vswitch() {
+fn hns_is_asked_once_a_second_while_it_creates_a_vswitch() {
     let mut story = Story::new(Backend::Vxlan);
     story.edit(|model| model.adapters[0].settle_seconds = 60);
     let noted = SandboxFaults::parse("get network External=noted").unwrap();
@@ -118,7 +118,7 @@ fn hns_is_asked_once_a_second_while_it_makes_a_vswitch() {
     assert!((60..=75).contains(&asked), "{asked}");
 }
 
-/// With two adapters, the other one may have its address first; HNS would make the vSwitch there.
+/// With two adapters, the other one may have its address first; HNS would create the vSwitch there.
 #[test]
 fn the_adapter_that_had_the_address_is_awaited_before_any_other() {
     let mut story = Story::new(Backend::Vxlan);
@@ -145,7 +145,7 @@ fn the_adapter_that_had_the_address_is_awaited_before_any_other() {
 
 /// Upstream's scripts spend 11 to 15 s in fixed sleeps and polls.
 #[test]
-fn we_add_what_a_vswitch_must_be_stable_to_the_machines_own_time() {
+fn only_the_time_to_detect_a_stable_vswitch_is_added_to_the_machines_own_time() {
     for (late, settle) in [(0, 0), (3, 1), (7, 5)] {
         let mut story = Story::new(Backend::Vxlan);
         address_comes_late(&mut story, late);
@@ -164,7 +164,7 @@ fn we_add_what_a_vswitch_must_be_stable_to_the_machines_own_time() {
     }
 }
 
-/// On a clock that only our pauses advance.
+/// On a clock that only the pauses of waits advance.
 #[test]
 fn no_wait_adds_more_than_50_ms_to_its_event() {
     for event_ms in [0, 1, 49, 50, 51, 999, 4321, 60_000] {
@@ -203,7 +203,7 @@ fn felix_starts_within_50_ms_of_node_startups_end() {
     });
     story.start(Role::Felix).unwrap();
     let waited = ["CalicoNode to bring up the network", "Calico's node startup in CalicoNode"];
-    assert_eq!(story.waited_for(), waited, "the mark is not enough: startup comes after it");
+    assert_eq!(story.waited_for(), waited, "the mark is not enough: startup follows it");
     assert!(story.virtual_time <= Duration::from_millis(9550), "{:?}", story.virtual_time);
 }
 
@@ -229,7 +229,7 @@ fn felix_and_confd_wait_for_this_boots_bring_up() {
     insta::assert_snapshot!(story.start(Role::Felix).unwrap_err(), @"waited 900 s for CalicoNode to bring up the network: the service CalicoNode does not run");
     story.start(Role::Node).unwrap();
     calico_node_runs(&mut story.node, Phase::Preparing);
-    insta::assert_snapshot!(story.start(Role::Felix).unwrap_err(), @"waited 600 s for Calico's node startup in CalicoNode: it has not begun");
+    insta::assert_snapshot!(story.start(Role::Felix).unwrap_err(), @"waited 600 s for Calico's node startup in CalicoNode: it has not started");
     calico_node_runs(&mut story.node, Phase::Running);
     assert_eq!(story.start(Role::Felix).unwrap().as_ref(), Some(&story.config.felix));
     insta::assert_snapshot!(story.start(Role::Confd).unwrap_err(), @"find confd's command: the backend vxlan has no confd");

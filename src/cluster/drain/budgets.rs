@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::pods::Pod;
 
-/// The fields of a `PodDisruptionBudget` that we use.
+/// The fields of a `PodDisruptionBudget` that are used.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct Budget {
     pub metadata: Metadata,
@@ -73,7 +73,7 @@ impl Expression {
             "NotIn" => label.is_none_or(|label| !self.values.contains(label)),
             "Exists" => label.is_some(),
             "DoesNotExist" => label.is_none(),
-            // The API server has no other; treating it as a match is the careful choice.
+            // The API server has no other; treating it as a match is the safe choice.
             _ => true,
         }
     }
@@ -96,7 +96,7 @@ impl Budget {
     }
 
     /// A pod that is not ready may be evicted without being counted, as in the eviction API.
-    fn lets_unready_go(&self) -> bool {
+    fn allows_unready(&self) -> bool {
         match self.spec.unhealthy_pod_eviction_policy.as_deref() {
             Some("AlwaysAllow") => true,
             _ => self.status.desired_healthy > 0 && self.status.current_healthy >= self.status.desired_healthy,
@@ -117,7 +117,7 @@ impl Budget {
     }
 
     /// `budget demo/web: 0 disruptions allowed, 1 of 2 pods healthy, 2 needed`.
-    pub fn standing(&self) -> String {
+    pub fn summary(&self) -> String {
         let Status { disruptions_allowed, current_healthy, desired_healthy, expected_pods, .. } = self.status;
         format!(
             "budget {}/{}: {disruptions_allowed} disruptions allowed, {current_healthy} of {expected_pods} pods \
@@ -139,12 +139,12 @@ pub(super) fn of<'a>(pod: &Pod, budgets: &'a [Budget]) -> Vec<&'a Budget> {
 pub(super) fn never(pod: &Pod, budgets: &[Budget]) -> Option<String> {
     match of(pod, budgets).as_slice() {
         [] => None,
-        [budget] if !pod.is_ready() && budget.lets_unready_go() => None,
-        [budget] => budget.can_never_allow().then(|| format!("{}; it can never allow one", budget.standing())),
+        [budget] if !pod.is_ready() && budget.allows_unready() => None,
+        [budget] => budget.can_never_allow().then(|| format!("{}; it can never allow an eviction", budget.summary())),
         several => {
             let names: Vec<String> =
                 several.iter().map(|b| format!("{}/{}", b.metadata.namespace, b.metadata.name)).collect();
-            Some(format!("is under {} budgets ({}), which Kubernetes refuses always", several.len(), names.join(", ")))
+            Some(format!("is under {} budgets ({}), which Kubernetes always refuses", several.len(), names.join(", ")))
         }
     }
 }
@@ -200,11 +200,11 @@ mod tests {
         let says = |spec: Value, counts| never(&pod("True"), &[budget(spec, counts)]);
         assert_eq!(says(json!({"maxUnavailable": 1}), [0, 1, 1, 2]), None, "one is down already: later");
         assert_eq!(says(json!({"minAvailable": 1}), [0, 1, 1, 2]), None);
-        insta::assert_snapshot!(says(json!({"maxUnavailable": 0}), [0, 2, 2, 2]).unwrap(), @"budget demo/web: 0 disruptions allowed, 2 of 2 pods healthy, 2 needed; it can never allow one");
+        insta::assert_snapshot!(says(json!({"maxUnavailable": 0}), [0, 2, 2, 2]).unwrap(), @"budget demo/web: 0 disruptions allowed, 2 of 2 pods healthy, 2 needed; it can never allow an eviction");
         assert!(says(json!({"maxUnavailable": "0%"}), [0, 2, 2, 2]).is_some());
         assert!(says(json!({"minAvailable": "100%"}), [0, 2, 2, 2]).is_some());
         let two = [budget(json!({}), [1, 2, 1, 2]), budget(json!({}), [1, 2, 1, 2])];
-        insta::assert_snapshot!(never(&pod("True"), &two).unwrap(), @"is under 2 budgets (demo/web, demo/web), which Kubernetes refuses always");
+        insta::assert_snapshot!(never(&pod("True"), &two).unwrap(), @"is under 2 budgets (demo/web, demo/web), which Kubernetes always refuses");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Drains a node like `kubectl drain`, with its flags. Unlike there, everything that blocks the drain is found before
+//! Drains a node like `kubectl drain`, with its flags. Unlike there, everything that blocks the drain is detected before
 //! the node is cordoned, and reported at once.
 
 mod budgets;
@@ -33,7 +33,7 @@ const BUDGETS: &str = "/apis/policy/v1/poddisruptionbudgets";
 pub struct DrainOptions {
     pub ignore_daemonsets: bool,
     pub delete_emptydir_data: bool,
-    /// Also pods without a controller, and those that ask not to be evicted.
+    /// Also pods without a controller, and those with an annotation against eviction.
     pub force: bool,
     /// Seconds for each pod to end; none means each pod's own.
     pub grace_period: Option<u32>,
@@ -51,16 +51,16 @@ pub struct DrainOptions {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DrainPlan {
     /// The pods that are evicted, for example `namespace/name`.
-    pub goes: Vec<String>,
-    /// The pods that stay, with the reason.
-    pub stays: Vec<Stays>,
+    pub evicted: Vec<String>,
+    /// The pods that are not evicted, with the reason.
+    pub remaining: Vec<Remaining>,
 }
 
 impl DrainPlan {
     /// What was done, when it is done: `evicted 2 pods, 1 remains`.
     pub fn done(&self) -> String {
-        let evicted = format!("evicted {}", count(self.goes.len(), "pod"));
-        match self.stays.len() {
+        let evicted = format!("evicted {}", count(self.evicted.len(), "pod"));
+        match self.remaining.len() {
             0 => evicted,
             1 => format!("{evicted}, 1 remains"),
             more => format!("{evicted}, {more} remain"),
@@ -70,13 +70,13 @@ impl DrainPlan {
 
 /// A pod that a drain does not evict.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stays {
+pub struct Remaining {
     /// For example `namespace/name`.
     pub pod: String,
     pub why: &'static str,
 }
 
-impl fmt::Display for Stays {
+impl fmt::Display for Remaining {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.pod, self.why)
     }
@@ -85,7 +85,7 @@ impl fmt::Display for Stays {
 /// Everything about a node's pods, read before one is evicted.
 struct Survey {
     pods: Vec<Pod>,
-    stays: Vec<Stays>,
+    remaining: Vec<Remaining>,
     refused: Vec<String>,
     budgets: Vec<Budget>,
     /// Where watches of pods and of budgets continue from; none if budgets may not be read.
@@ -106,11 +106,11 @@ impl Cluster {
         let survey = self.runtime.block_on(self.api.retry_refused(async || survey(&self.api, node, options).await))?;
         survey.warnings.iter().for_each(|warning| events(warning.clone()));
         verdict(node, &survey, options)?;
-        Ok(DrainPlan { goes: survey.pods.iter().map(ToString::to_string).collect(), stays: survey.stays })
+        Ok(DrainPlan { evicted: survey.pods.iter().map(ToString::to_string).collect(), remaining: survey.remaining })
     }
 
-    /// Evicts the pods of a cordoned node, and returns when they are gone. If this fails, whoever cordoned the node
-    /// uncordons it; evicted pods run elsewhere by then.
+    /// Evicts the pods of a cordoned node, and returns when they are gone. If this fails, the caller that cordoned the
+    /// node uncordons it; evicted pods then run on other nodes.
     ///
     /// `stop` is polled to cancel.
     ///
@@ -145,31 +145,32 @@ async fn survey(api: &Api, node: &str, options: &DrainOptions) -> Result<Survey,
     if !options.disable_eviction {
         match api.list_from(BUDGETS).await {
             Ok((list, at)) => (budgets, budgets_at) = (list, Some(at)),
-            // The server checks budgets anyway; we just cannot predict its answer.
+            // The server checks budgets anyway; only its answer cannot be predicted.
             Err(failure) if failure.status == Some(403) && !api.is_refused_for_now(&failure) => {
                 warnings.push(Event::Warning {
                     id: "BudgetsUnread",
-                    message: "disruption budgets may not be read with these rights, so a drain that can never end is \
-                          only noticed by its time limit"
-                        .into(),
+                    message:
+                        "disruption budgets cannot be read with these rights, so a drain that can never finish is \
+                          only detected by its time limit"
+                            .into(),
                 });
             }
             Err(failure) => return Err(failure),
         }
     }
     let orphans = orphans(api, &found).await?;
-    let (mut pods, mut stays, mut refused) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut pods, mut remaining, mut refused) = (Vec::new(), Vec::new(), Vec::new());
     let now = Timestamp::now();
     for pod in found {
         let gone = |(namespace, name): (&str, &str)| orphans.contains(&(namespace.to_owned(), name.to_owned()));
         let orphaned = pod.daemon_set().is_some_and(gone);
         match fate(&pod, orphaned, options, now) {
             Fate::Goes => pods.push(pod),
-            Fate::Stays(why) => stays.push(Stays { pod: pod.to_string(), why }),
+            Fate::Remains(why) => remaining.push(Remaining { pod: pod.to_string(), why }),
             Fate::Refused(why) => refused.push(format!("{pod} {}", why.join(", and "))),
         }
     }
-    Ok(Survey { pods, stays, refused, budgets, pods_at, budgets_at, warnings })
+    Ok(Survey { pods, remaining, refused, budgets, pods_at, budgets_at, warnings })
 }
 
 /// The DaemonSets (namespace and name) that own pods here and no longer exist.
@@ -189,8 +190,7 @@ async fn orphans(api: &Api, pods: &[Pod]) -> Result<BTreeSet<(String, String)>, 
 fn verdict(node: &str, survey: &Survey, options: &DrainOptions) -> Result<()> {
     let mut reasons = survey.refused.clone();
     let mut id = "DrainRefused";
-    let mut hint =
-        "give the flags that you agree to, or move these pods away yourself; nothing was cordoned or evicted";
+    let mut hint = "pass the flags that you agree to, or move these pods yourself; nothing was cordoned or evicted";
     if !options.disable_eviction {
         let never = |pod: &Pod| budgets::never(pod, &survey.budgets).map(|why| format!("{pod}: {why}"));
         let never: Vec<String> = survey.pods.iter().filter_map(never).collect();
@@ -204,6 +204,6 @@ fn verdict(node: &str, survey: &Survey, options: &DrainOptions) -> Result<()> {
     if reasons.is_empty() {
         return Ok(());
     }
-    let what = format!("{} of node {node} may not be moved away", count(reasons.len(), "pod"));
+    let what = format!("{} of node {node} cannot be evicted", count(reasons.len(), "pod"));
     Err(Fault::new(Exit::DrainBlocked, id, what).hint(hint).because(anyhow::Error::msg(reasons.join("\n"))))
 }

@@ -1,5 +1,5 @@
-//! Which pods of a node are evicted, which stay, and which need a flag. Flags and rules are those of `kubectl drain`,
-//! with one more: a pod may ask not to be evicted.
+//! Which pods of a node are evicted, which remain, and which need a flag. Flags and rules are those of `kubectl drain`,
+//! with one more: a pod may have an annotation against eviction.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,10 +13,10 @@ use super::DrainOptions;
 /// The kubelet's copy of a static pod: deleting it ends nothing.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// With the value `false` a pod asks not to be evicted; the cluster autoscaler uses it too.
+/// The annotation against eviction, with the value `false`; the cluster autoscaler uses it too.
 const SAFE_TO_EVICT: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
 
-/// The fields of a Pod that we use.
+/// The fields of a Pod that are used.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct Pod {
     pub metadata: Metadata,
@@ -118,8 +118,8 @@ impl Pod {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Fate {
     Goes,
-    /// It stays, and that is fine: the reason.
-    Stays(&'static str),
+    /// It remains, which is fine: the reason.
+    Remains(&'static str),
     /// It may be evicted only with a flag: why, and which.
     Refused(Vec<String>),
 }
@@ -127,31 +127,33 @@ pub(super) enum Fate {
 /// Decides about one pod. `orphaned`: its DaemonSet no longer exists.
 pub(super) fn fate(pod: &Pod, orphaned: bool, options: &DrainOptions, now: Timestamp) -> Fate {
     if pod.is_overdue(options, now) {
-        return Fate::Stays("is ending and not waited for any more");
+        return Fate::Remains("is terminating and no longer awaited");
     }
     if pod.metadata.annotations.contains_key(MIRROR) {
-        return Fate::Stays("is a static pod of the kubelet");
+        return Fate::Remains("is a static pod of the kubelet");
     }
     let mut refused = Vec::new();
     if let Some((namespace, name)) = pod.daemon_set().filter(|_| !pod.is_over()) {
         if !orphaned && options.ignore_daemonsets {
-            return Fate::Stays("belongs to a DaemonSet, which would start it again");
+            return Fate::Remains("belongs to a DaemonSet, which would re-create it");
         }
         if !orphaned {
-            refused.push(format!("is kept here by DaemonSet {namespace}/{name} (--ignore-daemonsets leaves it)"));
+            refused.push(format!("belongs to DaemonSet {namespace}/{name} (--ignore-daemonsets skips it)"));
         } else if !options.force {
-            refused.push(format!("was made by DaemonSet {namespace}/{name}, which is gone (--force deletes it)"));
+            refused.push(format!(
+                "was created by DaemonSet {namespace}/{name}, which no longer exists (--force deletes it)"
+            ));
         }
     }
     if !pod.is_over() {
         if pod.controller().is_none() && !options.force {
-            refused.push("has no controller that would make it again (--force deletes it for good)".into());
+            refused.push("has no controller that would re-create it (--force deletes it for good)".into());
         }
         if pod.spec.volumes.iter().any(|volume| volume.empty_dir.is_some()) && !options.delete_emptydir_data {
             refused.push("has data in an emptyDir volume (--delete-emptydir-data deletes it)".into());
         }
         if pod.metadata.annotations.get(SAFE_TO_EVICT).is_some_and(|safe| safe == "false") && !options.force {
-            refused.push(format!("says {SAFE_TO_EVICT}: \"false\" (--force evicts it all the same)"));
+            refused.push(format!("has the annotation {SAFE_TO_EVICT}: \"false\" (--force evicts it anyway)"));
         }
     }
     if refused.is_empty() { Fate::Goes } else { Fate::Refused(refused) }
@@ -187,13 +189,13 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_with_a_controller_is_evicted_and_a_static_or_daemon_pod_stays() {
+    fn a_pod_with_a_controller_is_evicted_and_a_static_or_daemon_pod_remains() {
         let options = DrainOptions { ignore_daemonsets: true, ..DrainOptions::default() };
         assert_eq!(decide(&json!({}), &options), Fate::Goes);
         let mirror = json!({"/metadata/annotations": {"kubernetes.io/config.mirror": "abc"}});
-        assert!(matches!(decide(&mirror, &options), Fate::Stays(_)));
+        assert!(matches!(decide(&mirror, &options), Fate::Remains(_)));
         let daemon = json!({"/metadata/ownerReferences": [{"kind": "DaemonSet", "name": "d", "controller": true}]});
-        assert!(matches!(decide(&daemon, &options), Fate::Stays(_)));
+        assert!(matches!(decide(&daemon, &options), Fate::Remains(_)));
         assert_eq!(
             fate(&pod(&daemon), true, &DrainOptions { force: true, ..options }, NOW.parse().unwrap()),
             Fate::Goes
@@ -209,9 +211,9 @@ mod tests {
         });
         let Fate::Refused(reasons) = decide(&all, &DrainOptions::default()) else { panic!("it was allowed") };
         insta::assert_snapshot!(reasons.join("\n"), @r#"
-        has no controller that would make it again (--force deletes it for good)
+        has no controller that would re-create it (--force deletes it for good)
         has data in an emptyDir volume (--delete-emptydir-data deletes it)
-        says cluster-autoscaler.kubernetes.io/safe-to-evict: "false" (--force evicts it all the same)
+        says cluster-autoscaler.kubernetes.io/safe-to-evict: "false" (--force evicts it anyway)
         "#);
         let forced = DrainOptions { force: true, delete_emptydir_data: true, ..DrainOptions::default() };
         assert_eq!(decide(&all, &forced), Fate::Goes);
@@ -234,10 +236,10 @@ mod tests {
             skip_wait_for_delete: Some(Duration::from_secs(seconds)),
             ..DrainOptions::default()
         };
-        assert!(matches!(decide(&ending, &after(30)), Fate::Stays(_)));
+        assert!(matches!(decide(&ending, &after(30)), Fate::Remains(_)));
         assert_eq!(decide(&ending, &after(90)), Fate::Goes);
         assert_eq!(decide(&ending, &DrainOptions::default()), Fate::Goes);
         let later = json!({"/metadata/deletionTimestamp": "2026-11-21T10:05:00Z"});
-        assert_eq!(decide(&later, &after(30)), Fate::Goes, "its grace period still runs");
+        assert_eq!(decide(&later, &after(30)), Fate::Goes, "its grace period is not over");
     }
 }

@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 use super::budgets::{self, Budget};
 use super::eviction::{self, Answered};
 use super::pods::Pod;
-use super::{BUDGETS, DrainOptions, DrainPlan, Stays, Survey, pods_path};
+use super::{BUDGETS, DrainOptions, DrainPlan, Remaining, Survey, pods_path};
 use crate::cluster::api::Api;
 use crate::cluster::errors::Failure;
 use crate::cluster::watch::{News, follow};
@@ -71,7 +71,7 @@ struct Run<'a> {
     counts: u64,
     reports: UnboundedSender<Report>,
     tasks: JoinSet<()>,
-    under_way: usize,
+    in_flight: usize,
     /// The pods that have left.
     gone: Vec<Pod>,
     total: usize,
@@ -104,7 +104,7 @@ pub(super) async fn run(
     let now = Instant::now();
     let leaving =
         |pod: Pod| (pod.metadata.uid.clone(), Leaving { pod, state: State::Due(now), blocked: None, failing: None });
-    let goes = survey.pods.iter().map(ToString::to_string).collect();
+    let evicted = survey.pods.iter().map(ToString::to_string).collect();
     let total = survey.pods.len();
     let run = Run {
         api: Arc::clone(api),
@@ -115,13 +115,13 @@ pub(super) async fn run(
         counts: 0,
         reports,
         tasks,
-        under_way: 0,
+        in_flight: 0,
         gone: Vec::new(),
         total,
         begun: now,
         told: now,
         lost: None,
-        plan: DrainPlan { goes, stays: survey.stays },
+        plan: DrainPlan { evicted, remaining: survey.remaining },
         events,
     };
     run.finish(heard, stop).await
@@ -150,7 +150,7 @@ impl Run<'_> {
     /// The latest time of the next action.
     fn next(&self) -> Instant {
         let look = Instant::now() + LOOK;
-        if self.under_way >= PARALLEL {
+        if self.in_flight >= PARALLEL {
             return look;
         }
         let due = self.leaving.values().filter_map(|leaving| match leaving.state {
@@ -163,14 +163,14 @@ impl Run<'_> {
     fn ask_due(&mut self) {
         let now = Instant::now();
         for (uid, leaving) in &mut self.leaving {
-            if self.under_way >= PARALLEL {
+            if self.in_flight >= PARALLEL {
                 return;
             }
             if !matches!(leaving.state, State::Due(at) if at <= now) {
                 continue;
             }
             leaving.state = State::Asked(self.counts);
-            self.under_way += 1;
+            self.in_flight += 1;
             let (api, reports) = (Arc::clone(&self.api), self.reports.clone());
             let (uid, pod, options) = (uid.clone(), leaving.pod.clone(), self.options.clone());
             self.tasks.spawn(async move {
@@ -184,7 +184,7 @@ impl Run<'_> {
     fn hear(&mut self, report: Report) -> Result<()> {
         match report {
             Report::Asked(uid, answered) => {
-                self.under_way -= 1;
+                self.in_flight -= 1;
                 self.asked(&uid, answered)?;
             }
             Report::Pods(News::Lost(failure)) => {
@@ -201,7 +201,7 @@ impl Run<'_> {
     }
 
     fn asked(&mut self, uid: &str, answered: Answered) -> Result<()> {
-        // The watch may have been faster.
+        // The watch may have reported it first.
         let Some(leaving) = self.leaving.get_mut(uid) else { return Ok(()) };
         let pod = leaving.pod.to_string();
         let now = Instant::now();
@@ -222,7 +222,7 @@ impl Run<'_> {
             Answered::Never(why) => return Err(never(self.node, format!("{pod}: {why}"))),
             Answered::Failed(failure) => return Err(failure.into()),
             Answered::Budget(said, hint) => {
-                // An evicted pod of the same budget is counted again only when its successor exists.
+                // A budget counts an evicted pod again only when its replacement exists.
                 let asked = budgets::of(&leaving.pod, &self.budgets);
                 let speaks_for = |gone: &Pod| asked.iter().any(|budget| budget.selects(gone));
                 if !self.gone.iter().any(speaks_for)
@@ -233,10 +233,10 @@ impl Run<'_> {
                 // The budget changed while the request was pending: that update does not come again.
                 let news = matches!(leaving.state, State::Asked(heard) if heard < self.counts);
                 let open = news && !asked.is_empty() && asked.iter().all(|budget| budget.allows_now());
-                // Our copy of the budget is older than the response if they differ.
+                // If they differ, the copy of the budget is older than the response.
                 let known = asked.first().filter(|budget| !budget.allows_now());
-                let standing = known.map(|budget| budget.standing());
-                (standing.unwrap_or(said), hint.unwrap_or(if open { Duration::ZERO } else { BUDGET_PAUSE }))
+                let summary = known.map(|budget| budget.summary());
+                (summary.unwrap_or(said), hint.unwrap_or(if open { Duration::ZERO } else { BUDGET_PAUSE }))
             }
             Answered::Overload(hint) => ("the API server is overloaded".to_owned(), hint.unwrap_or(OVERLOAD_PAUSE)),
             Answered::Failing(failure) => {
@@ -292,8 +292,8 @@ impl Run<'_> {
         for uid in late {
             if let Some(leaving) = self.leaving.remove(&uid) {
                 let pod = leaving.pod.to_string();
-                self.plan.goes.retain(|goes| *goes != pod);
-                self.plan.stays.push(Stays { pod, why: "is ending and not waited for any more" });
+                self.plan.evicted.retain(|evicted| *evicted != pod);
+                self.plan.remaining.push(Remaining { pod, why: "is terminating and no longer awaited" });
                 self.total -= 1;
             }
         }
@@ -358,7 +358,7 @@ impl Run<'_> {
     fn timed_out(&self) -> Error {
         let limit = self.options.timeout.unwrap_or_default();
         let what = format!(
-            "{} of {} had not left node {} after {} s",
+            "{} of {} still on node {} after {} s",
             self.leaving.len(),
             count(self.total, "pod"),
             self.node,
@@ -366,7 +366,7 @@ impl Run<'_> {
         );
         let reasons: Vec<String> = self.leaving.values().map(Leaving::state).collect();
         Fault::new(Exit::DrainBlocked, "DrainTimeout", what)
-            .hint("fix what holds these pods, or allow more time with --drain-timeout; the pods that were evicted run elsewhere")
+            .hint("fix what blocks these pods, or allow more time with --drain-timeout; pods evicted so far run on other nodes")
             .because(Error::msg(reasons.join("\n")))
     }
 }
@@ -379,25 +379,25 @@ impl Leaving {
             return format!("{pod}: {why}");
         }
         let since = match self.state {
-            State::Ending(since) => format!("is ending since {:.0} s", since.elapsed().as_secs_f64()),
-            State::Due(_) | State::Asked(_) => "was asked to go, without an answer".into(),
+            State::Ending(since) => format!("terminating for {:.0} s", since.elapsed().as_secs_f64()),
+            State::Due(_) | State::Asked(_) => "eviction was requested, without a response".into(),
         };
         match pod.metadata.finalizers.as_slice() {
-            [] => format!("{pod} {since}: the kubelet has not reported its containers stopped"),
-            finalizers => format!("{pod} {since}: held by the finalizers {}", finalizers.join(", ")),
+            [] => format!("{pod}: {since}; the kubelet has not reported its containers as stopped"),
+            finalizers => format!("{pod}: {since}; blocked by the finalizers {}", finalizers.join(", ")),
         }
     }
 }
 
 fn never(node: &str, why: String) -> Error {
-    Fault::new(Exit::DrainBlocked, "DrainNeverAllowed", format!("1 pod of node {node} may not be moved away"))
+    Fault::new(Exit::DrainBlocked, "DrainNeverAllowed", format!("1 pod of node {node} cannot be evicted"))
         .hint(
-            "scale the application up or change its budget (kubectl get pdb -A); pods that went by then run elsewhere",
+            "scale the application up or change its budget (kubectl get pdb -A); pods evicted so far run on other nodes",
         )
         .because(Error::msg(why))
 }
 
 fn cancelled(node: &str) -> Fault {
     Fault::new(Exit::Cancelled, "RunCancelled", format!("the drain of node {node} was cancelled"))
-        .hint("pods that went by then run elsewhere; run the command again when it suits")
+        .hint("pods evicted so far run on other nodes; run the command again later")
 }

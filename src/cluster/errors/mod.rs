@@ -1,4 +1,4 @@
-//! What can fail between us and the API server, and the fault of each failure.
+//! Failures of requests to the API server, and the fault of each.
 
 mod status;
 mod transport;
@@ -17,8 +17,8 @@ use super::rights_cache::Access;
 use crate::fault::{Exit, Fault};
 use crate::settings::Limits;
 
-const SLOW_HINT: &str = "a firewall, proxy or VPN may be in the way, or the server has too much to do; \
-                         --set transport.timeout=2m gives it longer";
+const SLOW_HINT: &str = "a firewall, proxy or VPN may be in the way, or the server is overloaded; \
+                         --set transport.timeout=2m allows more time";
 
 /// Why one attempt failed.
 #[derive(Debug)]
@@ -116,11 +116,11 @@ impl Failure {
         self.status == Some(404) && !self.absent
     }
 
-    /// A successful response that we cannot parse, or a request that we cannot serialize.
+    /// A successful response that cannot be parsed, or a request that cannot be serialized.
     pub fn unreadable(call: &Call, cause: serde_json::Error) -> Self {
-        let what = format!("the answer to {} is not what the Kubernetes API promises", call.name());
+        let what = format!("the response to {} is not that of a Kubernetes API server", call.name());
         let fault = unreachable("ClusterAnswer", what)
-            .hint("is this the address of a Kubernetes API server, with nothing in between that changes answers?");
+            .hint("check that this is the address of a Kubernetes API server, and that no proxy changes its responses");
         Self::unanswered(fault, Some(anyhow!(without_values(&cause.to_string()))))
     }
 
@@ -130,13 +130,13 @@ impl Failure {
         let media = answer.media_type();
         let fault = if media == "text/html" {
             unreachable("ClusterAnswer", format!("{name} was answered with a web page"))
-                .hint("a proxy or a login portal answers in place of the API server: set spec.transport.noProxy or use another network")
+                .hint("a proxy or a login portal answers instead of the API server: set spec.transport.noProxy or use another network")
         } else if !media.is_empty() && !answer.is_json() {
-            unreachable("ClusterAnswer", format!("{name} was answered with {media}, and JSON was asked for"))
-                .hint("something in between changes questions or answers: a proxy, or a server that is no API server")
+            unreachable("ClusterAnswer", format!("{name} was answered with {media} instead of JSON"))
+                .hint("a proxy may change requests or responses, or the server is not an API server")
         } else if cause.is_eof() {
-            unreachable("ClusterAnswer", format!("the answer to {name} breaks off"))
-                .hint("a proxy or load balancer in between may cut long answers; ask the API server directly")
+            unreachable("ClusterAnswer", format!("the response to {name} is truncated"))
+                .hint("a proxy or load balancer may truncate long responses: connect to the API server directly")
         } else {
             return Self::unreadable(call, cause);
         };
@@ -245,7 +245,7 @@ impl Resource {
 /// Errors of parsers may quote the text of a token: long quotes, and the source lines that they show, are left out.
 pub(super) fn without_values(message: &str) -> String {
     let first_line = message.lines().next().unwrap_or_default();
-    let quoted = Regex::new("[\"'`][^\"'`]{24,}[\"'`]").expect("the pattern is right");
+    let quoted = Regex::new("[\"'`][^\"'`]{24,}[\"'`]").expect("the pattern is valid");
     quoted.replace_all(first_line, "`…`").into_owned()
 }
 

@@ -14,21 +14,21 @@ pub(super) fn fault(server: &str, call: &Call, answer: &Answer, status: Option<&
     let text = String::from_utf8_lossy(&answer.body);
     match answer.status {
         400 if text.contains("HTTP request to an HTTPS server") => {
-            denied("ClusterNeedsTls", format!("the API server at {server} speaks TLS only"))
-                .hint("write https:// in the server URL of the kubeconfig")
+            denied("ClusterNeedsTls", format!("the API server at {server} accepts only TLS"))
+                .hint("use https:// in the server URL of the kubeconfig")
         }
-        401 => denied("ClusterUnauthorized", format!("the API server at {server} does not accept our credentials"))
-            .hint("the token or client certificate has expired, or is of another cluster: fetch a fresh kubeconfig"),
+        401 => denied("ClusterUnauthorized", format!("the API server at {server} rejects the credentials"))
+            .hint("the token or client certificate has expired, or belongs to another cluster: get a new kubeconfig"),
         403 => forbidden(server, call, status),
-        404 if absent => unreachable("ClusterObjectAbsent", format!("{name}: there is no such object"))
-            .hint("it was deleted, or never made; look with kubectl"),
+        404 if absent => unreachable("ClusterObjectAbsent", format!("{name}: the object does not exist"))
+            .hint("it was deleted or never created: check with kubectl"),
         404 if resource.group.is_empty() && resource.subresource.is_none() => {
             let path = call.path.split('?').next().unwrap_or_default();
             unreachable(
                 "ClusterAnswer",
-                format!("what answers at {server} is no Kubernetes API server: it has no {path}"),
+                format!("the server at {server} is not a Kubernetes API server: it has no {path}"),
             )
-            .hint("look at `server` in the kubeconfig: scheme, address, port and path; a proxy or a portal may answer")
+            .hint("check `server` in the kubeconfig: scheme, address, port and path; a proxy or a portal may answer instead")
         }
         404 if resource.group.is_empty() => {
             let below = resource.subresource.as_deref().unwrap_or_default();
@@ -36,23 +36,24 @@ pub(super) fn fault(server: &str, call: &Call, answer: &Answer, status: Option<&
                 "ApiNotServed",
                 format!("the API server at {server} does not serve {}/{below}", resource.plural),
             )
-            .hint("its Kubernetes is too old for it; a token comes from a secret too: kubernetes.credentials: secret")
+            .hint("its Kubernetes version is too old; use a token from a secret: kubernetes.credentials: secret")
         }
         404 => {
             let (plural, group, version) = (&resource.plural, &resource.group, &resource.version);
             let what = format!("the API server at {server} does not serve {plural} of {group}/{version}");
-            unreachable("ApiNotServed", what)
-                .hint("its CustomResourceDefinitions are not installed, or of another version: `kubectl api-resources`")
+            unreachable("ApiNotServed", what).hint(
+                "its CustomResourceDefinitions are not installed, or have another version: see `kubectl api-resources`",
+            )
         }
         409 if status.is_some_and(|s| s.reason.as_deref() == Some("AlreadyExists")) => {
-            unreachable("ClusterObjectExists", format!("{name}: the object is there already"))
-                .hint("someone made it at the same time; run the command again")
+            unreachable("ClusterObjectExists", format!("{name}: the object already exists"))
+                .hint("another client created it at the same time; run the command again")
         }
-        409 => unreachable("ClusterConflict", format!("{name}: someone else changed the object in between"))
-            .hint("run the command again: it starts from what is there now"),
+        409 => unreachable("ClusterConflict", format!("{name}: another client changed the object at the same time"))
+            .hint("run the command again: it starts from the current state"),
         410 => unreachable("ClusterListExpired", format!("{name}: the list changed faster than it could be read"))
             .hint("run the command again; if it happens each time, the API server is overloaded"),
-        415 | 422 | 400 => unreachable("ClusterRejected", format!("the API server refuses {name} as not valid"))
+        415 | 422 | 400 => unreachable("ClusterRejected", format!("the API server rejects {name} as not valid"))
             .hint("the reason names the field; this version of Calico may have other rules for it"),
         429 if budget_of(status).is_some() => Fault::new(
             Exit::DrainBlocked,
@@ -61,26 +62,26 @@ pub(super) fn fault(server: &str, call: &Call, answer: &Answer, status: Option<&
         )
         .hint("wait until more pods of that application run, or ask its owner; `kubectl get pdb -A`"),
         429 => unreachable("ClusterOverloaded", format!("the API server at {server} is overloaded and refused {name}"))
-            .hint("try again later; if it stays so, look at the flow control and load of the API server"),
+            .hint("try again later; if that does not help, check the flow control and load of the API server"),
         503 if is_aggregated(&resource) && status.is_none() => {
             let service = format!("{}.{}", resource.version, resource.group);
             let what = format!("the aggregated API {service} is down, so {name} has no answer");
             unreachable("AggregatedApiDown", what)
-                .hint(format!("it is served by pods of its own; see why: kubectl get apiservice {service} -o yaml"))
+                .hint(format!("its own pods serve it; to see why: kubectl get apiservice {service} -o yaml"))
         }
         503 => unreachable("ClusterUnavailable", format!("the API server at {server} is not available for {name}"))
-            .hint("it may be starting, or unable to reach etcd; look at `kubectl get --raw /readyz?verbose`"),
-        504 => unreachable("ClusterGatewayTimeout", format!("the API server at {server} gave up on {name} itself"))
-            .hint("etcd or a webhook is slow; look at the API server's log, then try again"),
+            .hint("it may be starting, or unable to reach etcd: see `kubectl get --raw /readyz?verbose`"),
+        504 => unreachable("ClusterGatewayTimeout", format!("the API server at {server} timed out on {name}"))
+            .hint("etcd or a webhook is slow: check the API server's log, then try again"),
         500..=599 => unreachable("ClusterFailed", format!("the API server at {server} failed on {name}"))
-            .hint("look at the API server's log; a webhook that does not answer is a common cause"),
+            .hint("check the API server's log; a webhook that does not answer is a common cause"),
         300..=399 => {
             let where_to = answer.location().map_or_else(|| "elsewhere".to_owned(), |place| format!("to {place}"));
-            unreachable("ClusterAnswer", format!("what answers at {server} sends {name} {where_to}"))
-                .hint("an API server never does: a login portal or proxy is in between, or `server` in the kubeconfig is another service's")
+            unreachable("ClusterAnswer", format!("the server at {server} redirects {name} {where_to}"))
+                .hint("an API server never redirects: a login portal or proxy answers, or `server` in the kubeconfig belongs to another service")
         }
         other => unreachable("ClusterAnswer", format!("the API server at {server} answered {name} with HTTP {other}"))
-            .hint("is this the address of a Kubernetes API server, with nothing in between that changes answers?"),
+            .hint("check that this is the address of a Kubernetes API server, and that no proxy changes its responses"),
     }
 }
 
@@ -100,16 +101,16 @@ const DENIED: &str = concat!(
 /// Whether RBAC refused: admission also answers 403, with other texts.
 pub(super) fn is_denied(status: Option<&Status>) -> bool {
     let message = status.and_then(|s| s.message.as_deref()).unwrap_or_default();
-    Regex::new(DENIED).expect("the pattern is right").is_match(message)
+    Regex::new(DENIED).expect("the pattern is valid").is_match(message)
 }
 
 fn forbidden(server: &str, call: &Call, status: Option<&Status>) -> Fault {
     let message = status.and_then(|s| s.message.as_deref()).unwrap_or_default();
-    let pattern = Regex::new(DENIED).expect("the pattern is right");
+    let pattern = Regex::new(DENIED).expect("the pattern is valid");
     let Some(found) = pattern.captures(message) else {
         // Admission also answers 403, with other texts.
         return denied("ClusterForbidden", format!("the API server at {server} forbids {}", call.name()))
-            .hint("the reason says what it objects to; an administrator's kubeconfig may be needed");
+            .hint("the response has the reason; you may need an administrator's kubeconfig");
     };
     let part = |name| found.name(name).map(|m: Match<'_>| m.as_str());
     let (user, verb) = (part("user").unwrap_or_default(), part("verb").unwrap_or_default());
@@ -118,19 +119,19 @@ fn forbidden(server: &str, call: &Call, status: Option<&Status>) -> Fault {
         (_, resource, "", place) => format!("{} of the core group {}", resource.unwrap_or_default(), at(place)),
         (_, resource, group, place) => format!("{} of {group} {}", resource.unwrap_or_default(), at(place)),
     };
-    let what = format!("user {user} may not {verb} {object}");
+    let what = format!("user {user} cannot {verb} {object}");
     if user == "system:anonymous" {
-        return denied("ClusterForbidden", format!("{what}: we were taken for nobody"))
-            .hint("the kubeconfig's user has no credentials; give the kubeconfig of a cluster administrator");
+        return denied("ClusterForbidden", format!("{what}: the request was anonymous"))
+            .hint("the kubeconfig's user has no credentials: use the kubeconfig of a cluster administrator");
     }
     let fault = denied("ClusterForbidden", what);
     match part("resource") {
         Some(resource) => {
             let group = part("group").unwrap_or_default();
             let grant = grant(user, verb, resource, group, part("namespace"));
-            fault.hint(format!("let a cluster administrator run: {grant}"))
+            fault.hint(format!("ask a cluster administrator to run: {grant}"))
         }
-        None => fault.hint("give the kubeconfig of a cluster administrator"),
+        None => fault.hint("use the kubeconfig of a cluster administrator"),
     }
 }
 

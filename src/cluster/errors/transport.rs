@@ -82,9 +82,8 @@ impl Transport {
 pub(super) fn fault(server: &str, call: &Call, why: &Transport, limits: Limits) -> Fault {
     let at = format!("the API server at {server}");
     match why {
-        Transport::Refused => unreachable("ClusterRefused", format!("{at} refuses the connection")).hint(
-            "is kube-apiserver running, and are address and port right? They stand as `server` in the kubeconfig",
-        ),
+        Transport::Refused => unreachable("ClusterRefused", format!("{at} refuses the connection"))
+            .hint("check that kube-apiserver runs, and the address and port in `server` of the kubeconfig"),
         Transport::Name => unreachable("ClusterNameUnresolved", format!("the name of {at} cannot be resolved"))
             .hint("fix `server` in the kubeconfig, or this machine's DNS servers: check with `nslookup`"),
         Transport::ConnectSlow => {
@@ -92,21 +91,20 @@ pub(super) fn fault(server: &str, call: &Call, why: &Transport, limits: Limits) 
                 .hint(SLOW_HINT)
         }
         Transport::Lost => {
-            unreachable("ClusterConnectionLost", format!("{at} cut the connection during {}", call.name())).hint(
+            unreachable("ClusterConnectionLost", format!("{at} closed the connection during {}", call.name())).hint(
                 "a proxy, firewall or load balancer in between may do that, or the server is restarting: try again",
             )
         }
         Transport::Certificate(why) => certificate_fault(&at, why),
-        Transport::TlsVersion => denied("ClusterTlsVersion", format!("{at} offers no TLS that we accept")).hint(
-            "it must speak TLS 1.2 or 1.3: look at --tls-min-version of kube-apiserver, or at the proxy before it",
-        ),
-        Transport::NotTls => denied("ClusterNotTls", format!("what answers at {server} does not speak TLS"))
-            .hint("is the port right? An API server's is usually 6443 or 443"),
-        Transport::Tls => unreachable("ClusterTls", format!("no TLS session with {at} came about"))
-            .hint("the reason is TLS's own; a client certificate of another cluster is a common one"),
+        Transport::TlsVersion => denied("ClusterTlsVersion", format!("{at} does not support TLS 1.2 or 1.3"))
+            .hint("check --tls-min-version of kube-apiserver, or the proxy in front of it"),
+        Transport::NotTls => denied("ClusterNotTls", format!("the server at {server} does not use TLS"))
+            .hint("check the port: an API server's is usually 6443 or 443"),
+        Transport::Tls => unreachable("ClusterTls", format!("the TLS handshake with {at} failed"))
+            .hint("a client certificate of another cluster is a common cause"),
         Transport::Login => unreachable("ClusterLogin", "the kubeconfig's credentials cannot be used".to_owned())
             .hint("try `kubectl --kubeconfig FILE version` with the same file on this machine"),
-        Transport::Other => unreachable("ClusterUnreachable", format!("{at} could not be asked {}", call.name()))
+        Transport::Other => unreachable("ClusterUnreachable", format!("{at} could not be reached for {}", call.name()))
             .hint("try `kubectl --kubeconfig FILE version` with the same file on this machine"),
     }
 }
@@ -117,26 +115,26 @@ fn certificate_fault(at: &str, why: &CertificateError) -> Fault {
         CertificateError::ExpiredContext { not_after, .. } => expired(at, &format!(" on {}", date(*not_after))),
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
             denied("ClusterCertificateExpired", format!("the certificate of {at} is not valid yet"))
-                .hint("set the clock of this machine right")
+                .hint("correct the clock of this machine")
         }
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
             denied("ClusterCertificateName", format!("the certificate of {at} is for other names"))
-                .hint("write one of its names as `server` in the kubeconfig, or as `tls-server-name`")
+                .hint("use one of its names as `server` in the kubeconfig, or as `tls-server-name`")
         }
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-            denied("ClusterUntrusted", format!("the certificate of {at} is not from the CA that we trust")).hint(
-                "the kubeconfig's certificate-authority is of another cluster or was replaced, \
-                     or a proxy breaks TLS open: fetch a fresh kubeconfig",
+            denied("ClusterUntrusted", format!("the certificate of {at} is not signed by the trusted CA")).hint(
+                "the kubeconfig's certificate-authority belongs to another cluster or was replaced, \
+                     or a proxy intercepts TLS: get a new kubeconfig",
             )
         }
-        _ => denied("ClusterUntrusted", format!("the certificate of {at} is not acceptable"))
-            .hint("the reason names what is wrong with it"),
+        _ => denied("ClusterUntrusted", format!("the certificate of {at} is not valid"))
+            .hint("the reason says what is wrong with it"),
     }
 }
 
 fn expired(at: &str, when: &str) -> Fault {
     denied("ClusterCertificateExpired", format!("the certificate of {at} has expired{when}"))
-        .hint("renew it (kubeadm: `kubeadm certs renew apiserver`), or set this machine's clock right")
+        .hint("renew it (kubeadm: `kubeadm certs renew apiserver`), or correct this machine's clock")
 }
 
 /// For example 2026-11-21, in UTC.
@@ -197,6 +195,6 @@ pub(in crate::cluster) fn check_ca(pem: Option<&str>) -> Result<()> {
     let Some(not_after) = expired else { return Ok(()) };
     let what = format!("the cluster's CA in the kubeconfig has expired on {}", date(not_after));
     let fault = denied("ClusterCaExpired", what)
-        .hint("renew the cluster's CA and fetch a fresh kubeconfig, or set this machine's clock right");
+        .hint("renew the cluster's CA and get a new kubeconfig, or correct this machine's clock");
     Err(fault.into())
 }

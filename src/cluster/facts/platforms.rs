@@ -1,4 +1,4 @@
-//! Whose Kubernetes the cluster is, as far as it shows it, and what Amazon's needs for Windows nodes (reference: the
+//! The provider of the cluster, if the cluster shows it, and what Amazon's needs for Windows nodes (reference: the
 //! user guide of EKS, "Windows nodes").
 
 use std::sync::Arc;
@@ -70,7 +70,7 @@ impl Platforms {
             cni: map("amazon-vpc-cni"),
             auth: map("aws-auth"),
             controllers: CONTROLLERS.map(deployment),
-            own: ask_who_we_are(api),
+            own: ask_identity(api),
         });
         Self { openshift: served(api, "config.openshift.io", "v1"), eks }
     }
@@ -97,7 +97,7 @@ impl Platforms {
     }
 }
 
-fn ask_who_we_are(api: &Arc<Api>) -> Question<Review> {
+fn ask_identity(api: &Arc<Api>) -> Question<Review> {
     let api = Arc::clone(api);
     let question = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview" });
     Question(tokio::spawn(async move { api.post(WHO_AM_I, &question).await }))

@@ -113,11 +113,11 @@ fn without_the_service_account_the_fix_is_to_install_calico() {
         "message": "serviceaccounts \"calico-node\" not found", "details": {"name": "calico-node", "kind": "serviceaccounts"},
     });
     server.on(TOKEN, [Reply::json(404, &gone)]);
-    insta::assert_snapshot!(story(&get(&server, TokenFrom::Request, true).0.unwrap_err()), @r#"
+    insta::assert_snapshot!(story(&get(&server, TokenFrom::Request, true).0.unwrap_err()), @"
     CLUSTER_UNREACHABLE ServiceAccountMissing
       what there is no service account calico-node in namespace calico-system
-      mend install Calico on the cluster's Linux nodes first (docs.tigera.io/calico: tigera-operator, or calico.yaml); if it lives in another namespace, name it: kubernetes.calicoNamespace in the config
-    "#);
+      fix  install Calico on the cluster's Linux nodes first (docs.tigera.io/calico: tigera-operator, or calico.yaml); if it is in another namespace, set kubernetes.calicoNamespace in the config
+    ");
 
     // The API server accepts the secret; the controller then deletes it.
     server.on(&format!("POST {SECRETS}"), [Reply::recorded("token-secret-create")]);
@@ -178,11 +178,11 @@ fn a_secret_that_is_never_filled_is_deleted_again_if_it_is_ours() {
     server.on(&format!("GET {SECRET}"), [absent(), unfilled.clone()]);
     server.on(&format!("POST {SECRETS}"), [Reply::recorded("token-secret-create")]);
     server.replay(&["serviceaccount-get", "token-secret-delete"]);
-    insta::assert_snapshot!(story(&get(&server, TokenFrom::Secret, true).0.unwrap_err()), @r#"
+    insta::assert_snapshot!(story(&get(&server, TokenFrom::Secret, true).0.unwrap_err()), @"
     CLUSTER_UNREACHABLE TokenSecretUnfilled
-      what the secret calico-system/calico-node-token was not given a token within 0.3 s
-      mend kube-controller-manager does that: look whether it runs; or use kubernetes.credentials: token-request
-    "#);
+      what the secret calico-system/calico-node-token did not get a token within 0.3 s
+      fix  kube-controller-manager fills it: check that it runs, or use kubernetes.credentials: token-request
+    ");
     assert_eq!(server.keys().last().unwrap(), &format!("DELETE {SECRET}"));
 
     server.on(&format!("GET {SECRET}"), [unfilled]);

@@ -148,7 +148,7 @@ fn the_namespace_is_the_one_with_the_service_account_and_never_a_guess() {
     let (id, text) = fault_of(&server);
     assert_eq!(id, "ClusterForbidden");
     assert!(
-        text.starts_with("user joe may not get serviceaccounts of the core group in namespace calico-system"),
+        text.starts_with("user joe cannot get serviceaccounts of the core group in namespace calico-system"),
         "{text}"
     );
     assert!(text.contains("kubernetes.calicoNamespace"), "{text}");
@@ -189,7 +189,7 @@ fn optional_facts_may_be_missing() {
         .filter_map(|e| if let Event::Log { message } = e { Some(message) } else { None })
         .collect();
     assert_eq!(said.len(), 2, "{said:?}");
-    assert!(said[0].starts_with("the service CIDR is not known: user nobody-user may not"), "{said:?}");
+    assert!(said[0].starts_with("the service CIDR is not known: user nobody-user cannot"), "{said:?}");
 
     // Calico with etcd: the cluster has none of its resources, which is a valid answer.
     server.on("GET /apis/crd.projectcalico.org", [Reply::recorded("path-404")]);
@@ -217,7 +217,7 @@ fn an_eks_cluster_is_checked_for_what_windows_nodes_need() {
     let eks = facts(&server).unwrap().eks.unwrap();
     assert_eq!((eks.windows_ipam, eks.controllers.len(), eks.windows_role), (Some(true), 0, Some(true)));
 
-    assert_eq!(eks.node_in_group, None, "nobody says who we are");
+    assert_eq!(eks.node_in_group, None, "the identity is not known");
 
     // A node's own kubeconfig shows the groups of an access entry.
     let who =
@@ -235,7 +235,7 @@ fn an_eks_cluster_is_checked_for_what_windows_nodes_need() {
     server.on(&format!("GET {KUBE_SYSTEM}/aws-auth"), [Reply::recorded("nobody-403-secrets-list")]);
     let facts = facts(&server).unwrap();
     assert_eq!(facts.eks.as_ref().unwrap().windows_role, None);
-    assert!(facts.untold("aws-auth").unwrap().contains("may not"), "{:?}", facts.unanswered);
+    assert!(facts.untold("aws-auth").unwrap().contains("cannot"), "{:?}", facts.unanswered);
 }
 
 #[test]
@@ -280,7 +280,7 @@ fn the_linux_sides_datastore_is_read_from_its_daemon_set_or_from_calico_config()
         ("an empty list of endpoints", nothing(), config(json!({"etcd_endpoints": " "})), None),
         ("a ConfigMap that does not say", nothing(), config(json!({"cni_network_config": template("")})), None),
         (
-            "the DaemonSet's word counts",
+            "the DaemonSet takes precedence",
             daemon_set(json!([{"name": "DATASTORE_TYPE", "value": "kubernetes"}])),
             config(json!({"etcd_endpoints": "http://old:2379"})),
             Some("kubernetes"),

@@ -50,95 +50,95 @@ fn every_refusal_has_an_id_a_reason_and_a_fix() {
     ];
     insta::assert_snapshot!(all.join("\n"), @r#"
     CLUSTER_ACCESS_DENIED ClusterUnauthorized
-      what the API server at https://api.cluster.test:6443 does not accept our credentials
+      what the API server at https://api.cluster.test:6443 rejects the credentials
       why  HTTP 401: Unauthorized
-      mend the token or client certificate has expired, or is of another cluster: fetch a fresh kubeconfig
+      fix  the token or client certificate has expired, or belongs to another cluster: get a new kubeconfig
 
     CLUSTER_ACCESS_DENIED ClusterForbidden
-      what user system:anonymous may not list secrets of the core group in namespace calico-system: we were taken for nobody
+      what user system:anonymous cannot list secrets of the core group in namespace calico-system: the request was anonymous
       why  HTTP 403: secrets is forbidden: User "system:anonymous" cannot list resource "secrets" in API group "" in the namespace "calico-system"
-      mend the kubeconfig's user has no credentials; give the kubeconfig of a cluster administrator
+      fix  the kubeconfig's user has no credentials: use the kubeconfig of a cluster administrator
 
     CLUSTER_ACCESS_DENIED ClusterForbidden
-      what user nobody-user may not list secrets of the core group in namespace calico-system
+      what user nobody-user cannot list secrets of the core group in namespace calico-system
       why  HTTP 403: secrets is forbidden: User "nobody-user" cannot list resource "secrets" in API group "" in the namespace "calico-system"
-      mend let a cluster administrator run: kubectl create role calicoctl-win-list-secrets --verb=list --resource=secrets -n calico-system && kubectl create rolebinding calicoctl-win-list-secrets --role=calicoctl-win-list-secrets --user=nobody-user -n calico-system
+      fix  ask a cluster administrator to run: kubectl create role calicoctl-win-list-secrets --verb=list --resource=secrets -n calico-system && kubectl create rolebinding calicoctl-win-list-secrets --role=calicoctl-win-list-secrets --user=nobody-user -n calico-system
 
     CLUSTER_ACCESS_DENIED ClusterForbidden
-      what user nobody-user may not get nodes of the core group in the whole cluster
+      what user nobody-user cannot get nodes of the core group in the whole cluster
       why  HTTP 403: nodes "win-worker-1" is forbidden: User "nobody-user" cannot get resource "nodes" in API group "" at the cluster scope
-      mend let a cluster administrator run: kubectl create clusterrole calicoctl-win-get-nodes --verb=get --resource=nodes && kubectl create clusterrolebinding calicoctl-win-get-nodes --clusterrole=calicoctl-win-get-nodes --user=nobody-user
+      fix  ask a cluster administrator to run: kubectl create clusterrole calicoctl-win-get-nodes --verb=get --resource=nodes && kubectl create clusterrolebinding calicoctl-win-get-nodes --clusterrole=calicoctl-win-get-nodes --user=nobody-user
 
     CLUSTER_ACCESS_DENIED ClusterForbidden
-      what user nobody-user may not patch felixconfigurations of crd.projectcalico.org in the whole cluster
+      what user nobody-user cannot patch felixconfigurations of crd.projectcalico.org in the whole cluster
       why  HTTP 403: felixconfigurations.crd.projectcalico.org "default" is forbidden: User "nobody-user" cannot patch resource "felixconfigurations" in API group "crd.projectcalico.org" at the cluster scope
-      mend let a cluster administrator run: kubectl create clusterrole calicoctl-win-patch-felixconfigurations --verb=patch --resource=felixconfigurations.crd.projectcalico.org && kubectl create clusterrolebinding calicoctl-win-patch-felixconfigurations --clusterrole=calicoctl-win-patch-felixconfigurations --user=nobody-user
+      fix  ask a cluster administrator to run: kubectl create clusterrole calicoctl-win-patch-felixconfigurations --verb=patch --resource=felixconfigurations.crd.projectcalico.org && kubectl create clusterrolebinding calicoctl-win-patch-felixconfigurations --clusterrole=calicoctl-win-patch-felixconfigurations --user=nobody-user
 
     CLUSTER_ACCESS_DENIED ClusterForbidden
-      what user nobody-user may not create serviceaccounts/token of the core group in namespace calico-system
+      what user nobody-user cannot create serviceaccounts/token of the core group in namespace calico-system
       why  HTTP 403: serviceaccounts "calico-node" is forbidden: User "nobody-user" cannot create resource "serviceaccounts/token" in API group "" in the namespace "calico-system"
-      mend let a cluster administrator run: kubectl create role calicoctl-win-create-serviceaccounts-token --verb=create --resource=serviceaccounts/token -n calico-system && kubectl create rolebinding calicoctl-win-create-serviceaccounts-token --role=calicoctl-win-create-serviceaccounts-token --user=nobody-user -n calico-system
+      fix  ask a cluster administrator to run: kubectl create role calicoctl-win-create-serviceaccounts-token --verb=create --resource=serviceaccounts/token -n calico-system && kubectl create rolebinding calicoctl-win-create-serviceaccounts-token --role=calicoctl-win-create-serviceaccounts-token --user=nobody-user -n calico-system
 
     CLUSTER_ACCESS_DENIED ClusterForbidden
-      what user system:anonymous may not get the path /apis/nothing: we were taken for nobody
+      what user system:anonymous cannot get the path /apis/nothing: the request was anonymous
       why  HTTP 403: forbidden: User "system:anonymous" cannot get path "/apis/nothing"
-      mend the kubeconfig's user has no credentials; give the kubeconfig of a cluster administrator
+      fix  the kubeconfig's user has no credentials: use the kubeconfig of a cluster administrator
 
     CLUSTER_UNREACHABLE ApiNotServed
       what the API server at https://api.cluster.test:6443 does not serve felixconfigurations of projectcalico.org/v3
       why  HTTP 404: 404 page not found
-      mend its CustomResourceDefinitions are not installed, or of another version: `kubectl api-resources`
+      fix  its CustomResourceDefinitions are not installed, or have another version: see `kubectl api-resources`
 
     CLUSTER_UNREACHABLE ClusterAnswer
-      what what answers at https://api.cluster.test:6443 is no Kubernetes API server: it has no /version
+      what the server at https://api.cluster.test:6443 is not a Kubernetes API server: it has no /version
       why  HTTP 404: 404 page not found
-      mend look at `server` in the kubeconfig: scheme, address, port and path; a proxy or a portal may answer
+      fix  check `server` in the kubeconfig: scheme, address, port and path; a proxy or a portal may answer instead
 
     CLUSTER_UNREACHABLE ClusterObjectAbsent
-      what PATCH /apis/crd.projectcalico.org/v1/felixconfigurations/absent: there is no such object
+      what PATCH /apis/crd.projectcalico.org/v1/felixconfigurations/absent: the object does not exist
       why  HTTP 404: felixconfigurations.crd.projectcalico.org "absent" not found
-      mend it was deleted, or never made; look with kubectl
+      fix  it was deleted or never created: check with kubectl
 
     CLUSTER_UNREACHABLE ClusterObjectExists
-      what POST /api/v1/namespaces/calico-system/secrets: the object is there already
+      what POST /api/v1/namespaces/calico-system/secrets: the object already exists
       why  HTTP 409: secrets "calico-node-token" already exists
-      mend someone made it at the same time; run the command again
+      fix  another client created it at the same time; run the command again
 
     CLUSTER_UNREACHABLE ClusterConflict
-      what PATCH /apis/crd.projectcalico.org/v1/felixconfigurations/default: someone else changed the object in between
+      what PATCH /apis/crd.projectcalico.org/v1/felixconfigurations/default: another client changed the object at the same time
       why  HTTP 409: Operation cannot be fulfilled on felixconfigurations.crd.projectcalico.org "default": the object has been modified; please apply your changes to the latest version and try again
-      mend run the command again: it starts from what is there now
+      fix  run the command again: it starts from the current state
 
     CLUSTER_UNREACHABLE ClusterRejected
-      what the API server refuses PATCH /apis/crd.projectcalico.org/v1/felixconfigurations/default as not valid
+      what the API server rejects PATCH /apis/crd.projectcalico.org/v1/felixconfigurations/default as not valid
       why  HTTP 422: FelixConfiguration.crd.projectcalico.org "default" is invalid: [spec.vxlanVNI: Invalid value: "string": spec.vxlanVNI in body must be of type integer: "string", <nil>: Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation]
-      mend the reason names the field; this version of Calico may have other rules for it
+      fix  the reason names the field; this version of Calico may have other rules for it
 
     CLUSTER_UNREACHABLE ClusterOverloaded
       what the API server at https://api.cluster.test:6443 is overloaded and refused GET /api/v1/nodes/win-worker-1
       why  HTTP 429: Too many requests, please try again later.
-      mend try again later; if it stays so, look at the flow control and load of the API server
+      fix  try again later; if that does not help, check the flow control and load of the API server
 
     DRAIN_BLOCKED DisruptionBudget
       what POST /api/v1/namespaces/demo/pods/guarded-sxpqp/eviction: a disruption budget does not allow it now
       why  HTTP 429: Cannot evict pod as it would violate the pod's disruption budget.
       why  The disruption budget guarded needs 1 healthy pods and has 1 currently
-      mend wait until more pods of that application run, or ask its owner; `kubectl get pdb -A`
+      fix  wait until more pods of that application run, or ask its owner; `kubectl get pdb -A`
 
     CLUSTER_UNREACHABLE ClusterFailed
       what the API server at https://api.cluster.test:6443 failed on POST /api/v1/namespaces/demo/pods/guarded-sxpqp/eviction
       why  HTTP 500: This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.
-      mend look at the API server's log; a webhook that does not answer is a common cause
+      fix  check the API server's log; a webhook that does not answer is a common cause
 
     CLUSTER_UNREACHABLE AggregatedApiDown
       what the aggregated API v3.projectcalico.org is down, so GET /apis/projectcalico.org/v3/felixconfigurations/default has no answer
       why  HTTP 503: service unavailable
-      mend it is served by pods of its own; see why: kubectl get apiservice v3.projectcalico.org -o yaml
+      fix  its own pods serve it; to see why: kubectl get apiservice v3.projectcalico.org -o yaml
 
     CLUSTER_UNREACHABLE ClusterGatewayTimeout
-      what the API server at https://api.cluster.test:6443 gave up on GET /api/v1/nodes/win-worker-1 itself
+      what the API server at https://api.cluster.test:6443 timed out on GET /api/v1/nodes/win-worker-1
       why  HTTP 504: Timeout: Too large resource version: 99999999, current: 664
-      mend etcd or a webhook is slow; look at the API server's log, then try again
+      fix  etcd or a webhook is slow: check the API server's log, then try again
     "#);
 }
 
@@ -196,60 +196,60 @@ fn failures_below_http_have_an_id_too() {
     insta::assert_snapshot!(all.join("\n"), @r#"
     CLUSTER_UNREACHABLE ClusterTimeout
       what the API server at https://api.cluster.test:6443 did not answer GET /version within 2 s
-      mend a firewall, proxy or VPN may be in the way, or the server has too much to do; --set transport.timeout=2m gives it longer
+      fix  a firewall, proxy or VPN may be in the way, or the server is overloaded; --set transport.timeout=2m allows more time
 
     CLUSTER_UNREACHABLE ClusterConnectionLost
-      what the API server at https://api.cluster.test:6443 cut the connection during GET /version
+      what the API server at https://api.cluster.test:6443 closed the connection during GET /version
       why  peer closed connection without sending TLS close_notify
-      mend a proxy, firewall or load balancer in between may do that, or the server is restarting: try again
+      fix  a proxy, firewall or load balancer in between may do that, or the server is restarting: try again
 
     CLUSTER_UNREACHABLE ClusterAnswer
-      what the answer to GET /version is not what the Kubernetes API promises
+      what the response to GET /version is not that of a Kubernetes API server
       why  expected value at line 1 column 1
-      mend is this the address of a Kubernetes API server, with nothing in between that changes answers?
+      fix  check that this is the address of a Kubernetes API server, and that no proxy changes its responses
 
     CLUSTER_UNREACHABLE ClusterRefused
       what the API server at https://api.cluster.test:6443 refuses the connection
-      why  (the operating system's words)
-      mend is kube-apiserver running, and are address and port right? They stand as `server` in the kubeconfig
+      why  (the operating system's text)
+      fix  check that kube-apiserver runs, and the address and port in `server` of the kubeconfig
 
     CLUSTER_UNREACHABLE ClusterTimeout
       what no connection to the API server at https://api.cluster.test:6443 within 0.1 s
-      mend a firewall, proxy or VPN may be in the way, or the server has too much to do; --set transport.timeout=2m gives it longer
+      fix  a firewall, proxy or VPN may be in the way, or the server is overloaded; --set transport.timeout=2m allows more time
 
     CLUSTER_UNREACHABLE ClusterConnectionLost
-      what the API server at https://api.cluster.test:6443 cut the connection during GET /version
+      what the API server at https://api.cluster.test:6443 closed the connection during GET /version
       why  tls handshake eof
-      mend a proxy, firewall or load balancer in between may do that, or the server is restarting: try again
+      fix  a proxy, firewall or load balancer in between may do that, or the server is restarting: try again
 
     CLUSTER_ACCESS_DENIED ClusterTlsVersion
-      what the API server at https://api.cluster.test:6443 offers no TLS that we accept
+      what the API server at https://api.cluster.test:6443 does not support TLS 1.2 or 1.3
       why  received fatal alert: ProtocolVersion
-      mend it must speak TLS 1.2 or 1.3: look at --tls-min-version of kube-apiserver, or at the proxy before it
+      fix  check --tls-min-version of kube-apiserver, or the proxy in front of it
 
     CLUSTER_ACCESS_DENIED ClusterNotTls
-      what what answers at https://api.cluster.test:6443 does not speak TLS
+      what the server at https://api.cluster.test:6443 does not use TLS
       why  received corrupt message of type InvalidContentType
-      mend is the port right? An API server's is usually 6443 or 443
+      fix  check the port: an API server's is usually 6443 or 443
 
     CLUSTER_ACCESS_DENIED ClusterCertificateExpired
       what the certificate of the API server at https://api.cluster.test:6443 has expired on 2001-01-01
-      mend renew it (kubeadm: `kubeadm certs renew apiserver`), or set this machine's clock right
+      fix  renew it (kubeadm: `kubeadm certs renew apiserver`), or correct this machine's clock
 
     CLUSTER_ACCESS_DENIED ClusterCertificateName
       what the certificate of the API server at https://api.cluster.test:6443 is for other names
       why  invalid peer certificate: certificate not valid for name "api.cluster.test"; certificate is only valid for DnsName("another.test")
-      mend write one of its names as `server` in the kubeconfig, or as `tls-server-name`
+      fix  use one of its names as `server` in the kubeconfig, or as `tls-server-name`
 
     CLUSTER_ACCESS_DENIED ClusterUntrusted
-      what the certificate of the API server at https://api.cluster.test:6443 is not from the CA that we trust
+      what the certificate of the API server at https://api.cluster.test:6443 is not signed by the trusted CA
       why  invalid peer certificate: BadSignature
-      mend the kubeconfig's certificate-authority is of another cluster or was replaced, or a proxy breaks TLS open: fetch a fresh kubeconfig
+      fix  the kubeconfig's certificate-authority belongs to another cluster or was replaced, or a proxy intercepts TLS: get a new kubeconfig
 
     CLUSTER_UNREACHABLE ClusterNameUnresolved
       what the name of the API server at https://(64 times x):6443 cannot be resolved
-      why  (the operating system's words)
-      mend fix `server` in the kubeconfig, or this machine's DNS servers: check with `nslookup`
+      why  (the operating system's text)
+      fix  fix `server` in the kubeconfig, or this machine's DNS servers: check with `nslookup`
     "#);
 }
 
@@ -263,10 +263,10 @@ fn responses_of_other_servers_are_never_mistaken_for_an_api_servers() {
     let cases = [
         ("GET", "truncated JSON", typed(200, "application/json", "{\"gitVersion\": \"v1."), "ClusterAnswer"),
         ("GET", "an empty body", typed(200, "application/json", ""), "ClusterAnswer"),
-        ("GET", "a list in place of an object", typed(200, "application/json", "[]"), "ClusterAnswer"),
+        ("GET", "a list instead of an object", typed(200, "application/json", "[]"), "ClusterAnswer"),
         ("GET", "a proxy's page", typed(200, "text/html", html), "ClusterAnswer"),
         ("GET", "a proxy's failure", typed(502, "text/html", html), "ClusterFailed"),
-        ("GET", "a proxy that wants a login", typed(407, "text/html", html), "ClusterAnswer"),
+        ("GET", "a proxy that requires a login", typed(407, "text/html", html), "ClusterAnswer"),
         ("GET", "a redirect", moved, "ClusterAnswer"),
         ("GET", "a status of its own", typed(418, "text/plain", "teapot"), "ClusterAnswer"),
         ("GET", "503 in text", typed(503, "text/plain", "service unavailable"), "ClusterUnavailable"),

@@ -35,66 +35,66 @@ fn a_kubeconfig_that_is_not_usable_is_refused_with_the_reason() {
     insta::assert_snapshot!(all.join("\n"), @"
     CLUSTER_ACCESS_DENIED ContextNotFound
       what the kubeconfig has no current-context
-      mend it has no contexts at all: is it the right file?
+      fix  it has no contexts: check that it is the right file
 
     CLUSTER_ACCESS_DENIED ContextNotFound
       what the kubeconfig has no context `prod`
-      mend choose one with --context: admin@test
+      fix  choose one with --context: admin@test
 
     CLUSTER_ACCESS_DENIED ContextNotFound
       what the kubeconfig has no current-context
-      mend choose one with --context: admin@test
+      fix  choose one with --context: admin@test
 
     CLUSTER_ACCESS_DENIED KubeconfigInvalid
       what the kubeconfig is not valid: line 2, column 8
       why  unclosed bracket '{'
-      mend compare it with `kubectl config view`, or fetch a fresh kubeconfig of the cluster
+      fix  compare it with `kubectl config view`, or get a new kubeconfig of the cluster
 
     CLUSTER_ACCESS_DENIED KubeconfigInvalid
       what the kubeconfig is not valid: line 1, column 11
       why  expected a list
-      mend compare it with `kubectl config view`, or fetch a fresh kubeconfig of the cluster
+      fix  compare it with `kubectl config view`, or get a new kubeconfig of the cluster
 
     CLUSTER_ACCESS_DENIED KubeconfigInvalid
       what context `admin@test` of the kubeconfig names the cluster `other`, which is not defined there
-      mend compare it with `kubectl config view`, or fetch a fresh kubeconfig of the cluster
+      fix  compare it with `kubectl config view`, or get a new kubeconfig of the cluster
 
     CLUSTER_ACCESS_DENIED KubeconfigInvalid
       what context `admin@test` of the kubeconfig names the user `root`, which is not defined there
-      mend compare it with `kubectl config view`, or fetch a fresh kubeconfig of the cluster
+      fix  compare it with `kubectl config view`, or get a new kubeconfig of the cluster
 
     CLUSTER_ACCESS_DENIED KubeconfigInvalid
       what certificate-authority-data in the kubeconfig is not base64
       why  Invalid symbol 42, offset 0.
-      mend compare it with `kubectl config view`, or fetch a fresh kubeconfig of the cluster
+      fix  compare it with `kubectl config view`, or get a new kubeconfig of the cluster
 
     CLUSTER_ACCESS_DENIED KubeconfigInvalid
       what cannot read somewhere/ca.crt, the kubeconfig's certificate-authority
-      why  (the operating system's words)
-      mend compare it with `kubectl config view`, or fetch a fresh kubeconfig of the cluster
+      why  (the operating system's text)
+      fix  compare it with `kubectl config view`, or get a new kubeconfig of the cluster
 
     CLUSTER_ACCESS_DENIED KubeconfigInvalid
       what cannot read somewhere/me.crt, the kubeconfig's client-certificate
-      why  (the operating system's words)
-      mend compare it with `kubectl config view`, or fetch a fresh kubeconfig of the cluster
+      why  (the operating system's text)
+      fix  compare it with `kubectl config view`, or get a new kubeconfig of the cluster
 
     CLUSTER_ACCESS_DENIED ClusterCaExpired
       what the cluster's CA in the kubeconfig has expired on 2001-01-01
-      mend renew the cluster's CA and fetch a fresh kubeconfig, or set this machine's clock right
+      fix  renew the cluster's CA and get a new kubeconfig, or correct this machine's clock
 
     CLUSTER_UNREACHABLE ClusterLogin
-      what the kubeconfig's exec plugin `somewhere/./no-such-plugin` gave no credentials
-      why  (the operating system's words)
-      mend try `kubectl --kubeconfig FILE version` with the same file on this machine
+      what the kubeconfig's exec plugin `somewhere/./no-such-plugin` returned no credentials
+      why  (the operating system's text)
+      fix  try `kubectl --kubeconfig FILE version` with the same file on this machine
 
     CLUSTER_UNREACHABLE KubeconfigMissing
-      what no kubeconfig is given, so the cluster cannot be asked
-      mend give the kubeconfig of a cluster administrator with --kubeconfig FILE, or in CALICO_WIN_KUBECONFIG; on a control-plane node of kubeadm it is /etc/kubernetes/admin.conf
+      what no kubeconfig is given, so the cluster cannot be reached
+      fix  pass the kubeconfig of a cluster administrator with --kubeconfig FILE, or in CALICO_WIN_KUBECONFIG; on a control-plane node of kubeadm it is /etc/kubernetes/admin.conf
 
     CLUSTER_UNREACHABLE KubeconfigMissing
       what cannot read the kubeconfig nowhere/admin.conf
-      why  (the operating system's words)
-      mend give the kubeconfig of a cluster administrator with --kubeconfig FILE, or in CALICO_WIN_KUBECONFIG; on a control-plane node of kubeadm it is /etc/kubernetes/admin.conf
+      why  (the operating system's text)
+      fix  pass the kubeconfig of a cluster administrator with --kubeconfig FILE, or in CALICO_WIN_KUBECONFIG; on a control-plane node of kubeadm it is /etc/kubernetes/admin.conf
     ");
 }
 
@@ -177,7 +177,7 @@ fn an_exec_plugin_returns_the_token_and_its_output_is_never_shown() {
     // Its stderr goes to the terminal, and may contain anything too: `tests/it/clusters.rs`.
     plugin("echo sesame; echo 'please log in first' >&2; exit 3");
     let failed = story(&connect().err().unwrap());
-    assert!(failed.contains("plugin.sh` gave no credentials") && failed.contains("exit status: 3"), "{failed}");
+    assert!(failed.contains("plugin.sh` returned no credentials") && failed.contains("exit status: 3"), "{failed}");
     assert!(!failed.contains("please log in first") && !failed.contains("sesame"), "{failed}");
     plugin("echo sesame");
     let garbled = story(&connect().err().unwrap());

@@ -27,13 +27,13 @@ fn story(error: &anyhow::Error) -> String {
         // The operating systems word it differently.
         let cause = cause.to_string();
         let cause = if cause.contains("(os error") || cause.contains("address information") {
-            "(the operating system's words)"
+            "(the operating system's text)"
         } else {
             &cause
         };
         text.push_str(&format!("  why  {cause}\n"));
     }
-    text + &format!("  mend {}\n", fault.hint.as_deref().expect("every failure of this room has a mend"))
+    text + &format!("  fix  {}\n", fault.hint.as_deref().expect("every failure of this room has a fix"))
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn only_the_servers_404_for_the_object_means_absent() {
 }
 
 #[test]
-fn an_answer_of_another_shape_is_an_error_that_shows_no_values() {
+fn a_response_of_another_schema_is_an_error_without_values() {
     let server = Server::start();
     let token = "eyJhbGciOiJSUzI1NiIsImtpZCI6InNlc2FtZSJ9";
     server.on("GET /version", [Reply::json(200, &json!({ "major": token }))]);

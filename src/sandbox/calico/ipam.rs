@@ -1,4 +1,4 @@
-//! Calico IPAM, as far as a Windows host needs it at startup: its own block.
+//! The part of Calico IPAM that a Windows host needs at startup: its own block.
 
 use std::collections::BTreeSet;
 
@@ -52,7 +52,7 @@ fn free_block(pools: &[Value], taken: &BTreeSet<Ipv4Net>) -> Result<Ipv4Net> {
         }
         usable += 1;
         let size = spec["blockSize"].as_u64().filter(|size| *size > 0).unwrap_or(26);
-        let size = u8::try_from(size).context("a pool's blockSize is no prefix length")?;
+        let size = u8::try_from(size).context("a pool's blockSize is not a prefix length")?;
         let free = net
             .subnets(size)
             .with_context(|| format!("pool {net} has no blocks of /{size}"))?
@@ -99,5 +99,5 @@ fn dashed(block: &Ipv4Net) -> String {
 
 fn cidr(value: &Value) -> Result<Ipv4Net> {
     let text = value.as_str().context("a CIDR is missing")?;
-    text.parse().with_context(|| format!("{text} is no IPv4 CIDR"))
+    text.parse().with_context(|| format!("{text} is not an IPv4 CIDR"))
 }

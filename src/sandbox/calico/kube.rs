@@ -25,7 +25,7 @@ impl Kube {
     /// `group` is the value of `CALICO_API_GROUP`; without it the v3 group is used if it is served and the v1 one is
     /// not.
     pub fn connect(kubeconfig: &str, folder: &Path, dial: Option<SocketAddr>, group: Option<&str>) -> Result<Self> {
-        // The real one gives up after 2 s, and its service manager restarts it.
+        // The real one exits after 2 s, and its service manager restarts it.
         let limits = Limits { timeout: Duration::from_secs(2), retries: 0 };
         let cluster = Cluster::connect(kubeconfig, folder, None, dial, limits)?;
         let served = |(group, version): (&str, &str)| -> Result<bool> {
@@ -61,7 +61,7 @@ impl Kube {
     pub fn pod_cidr(&self, name: &str) -> Result<Ipv4Net> {
         let node = self.node(name)?;
         let cidr = node["spec"]["podCIDR"].as_str().with_context(|| format!("Node {name} has no podCIDR"))?;
-        cidr.parse().with_context(|| format!("podCIDR {cidr} of Node {name} is no IPv4 CIDR"))
+        cidr.parse().with_context(|| format!("podCIDR {cidr} of Node {name} is not an IPv4 CIDR"))
     }
 
     /// Writes what only this node knows to Calico's annotations.
@@ -104,7 +104,7 @@ impl Kube {
         self.group.1 == "v3"
     }
 
-    /// A kind of Calico's that has another name in the other group.
+    /// A kind of Calico that has another name in the other group.
     pub fn plural(&self, v1: &'static str, v3: &'static str) -> &'static str {
         if self.is_v3() { v3 } else { v1 }
     }
@@ -114,7 +114,7 @@ impl Kube {
         self.cluster.get(&path(["apis", group, version, plural, name]))
     }
 
-    /// The startup of any node writes its own release, whatever the others run.
+    /// The startup of each node writes its own release, whatever the other nodes run.
     pub fn write_release(&self, release: &str) -> Result<()> {
         let (group, version) = self.group;
         let path = path(["apis", group, version, "clusterinformations", "default"]);

@@ -145,7 +145,7 @@ fn a_node_gets_its_block_its_network_and_its_annotations() {
         assert_eq!(annotations["projectcalico.org/IPv4Address"], "10.20.0.21/24");
         assert_eq!(annotations["projectcalico.org/IPv4VXLANTunnelAddr"], nth(&block, 1).to_string());
         let mac = story.node.network_details("Calico").unwrap().unwrap().dr_mac.unwrap();
-        assert_eq!(annotations["projectcalico.org/VXLANTunnelMACAddr"], mac, "where other nodes send to");
+        assert_eq!(annotations["projectcalico.org/VXLANTunnelMACAddr"], mac, "the address that other nodes send to");
         assert_ne!(mac, story.node.network_details("External").unwrap().unwrap().dr_mac.unwrap());
         let conditions = node["status"]["conditions"].as_array().unwrap();
         let network: Vec<&Value> = conditions.iter().filter(|c| c["type"] == "NetworkUnavailable").collect();
@@ -153,7 +153,7 @@ fn a_node_gets_its_block_its_network_and_its_annotations() {
             (network.len(), &network[0]["status"], &network[0]["reason"]),
             (1, &json!("False"), &json!("CalicoIsUp"))
         );
-        assert!(conditions.len() > 1, "the kubelet's own conditions are still there");
+        assert!(conditions.len() > 1, "the kubelet's own conditions are kept");
         let nodename = story.node.disk(&WinPath::known(r"C:\CalicoWindows\nodename"));
         assert_eq!(fs::read_to_string(nodename).unwrap(), "win-a1");
     }
@@ -168,7 +168,7 @@ fn the_same_block_and_network_are_reused_whatever_the_vsid() {
     let output = story.run();
     assert_eq!(output.code, 0);
     assert!(output.log.contains(&"Found existing HNS network Calico".to_owned()), "{output:?}");
-    assert_eq!(story.network(), before, "VSID 4096 is still there: Calico does not compare it");
+    assert_eq!(story.network(), before, "VSID 4096 is kept: Calico does not compare it");
 
     // A network that is not on the block is deleted.
     story
@@ -240,7 +240,7 @@ fn with_etcd_and_no_kubeconfig_only_hns_is_configured() {
 }
 
 #[test]
-fn our_services_start_as_on_windows() {
+fn services_start_as_on_windows() {
     let story = Story::new(Layout::V1);
     let config = AgentConfig {
         felix: Command { args: vec!["-felix".into()], ..story.command.clone() },
@@ -272,7 +272,7 @@ fn our_services_start_as_on_windows() {
     let log = fs::read_to_string(node.disk(&config.log_dir.join("calico-node.log"))).unwrap();
     assert!(log.lines().last().unwrap().ends_with("Calico node started successfully"), "{log}");
     let processes = node.model().unwrap().processes;
-    assert_eq!((processes.len(), &processes[0].image), (1, &config.felix.program), "Felix runs on");
+    assert_eq!((processes.len(), &processes[0].image), (1, &config.felix.program), "Felix keeps running");
     // So the release cannot be moved while it runs.
     assert!(node.put(&Id::Tree(WinPath::known(ROOT)), None).is_err());
     node.put(&Id::Running("CalicoFelix".into()), None).unwrap();

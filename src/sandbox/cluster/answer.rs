@@ -53,7 +53,7 @@ impl Answer {
         self
     }
 
-    /// A refusal. Empty `reason` and `details` are left out, as in the real one.
+    /// A refusal. Empty `reason` and `details` are omitted, as in the real one.
     pub fn refusal(code: u16, reason: &str, message: impl Into<String>, details: Option<Value>) -> Self {
         let mut status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",

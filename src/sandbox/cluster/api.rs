@@ -15,7 +15,7 @@ use super::resources::{Resource, core, find};
 use super::reviews;
 use super::shared::Api;
 use super::store::{Key, Store, text};
-use super::table::Shape;
+use super::table::OutputFormat;
 use super::watch;
 
 impl Api {
@@ -85,10 +85,10 @@ impl Api {
         if !namespace_itself && resource.namespaced != in_namespace && !(resource.namespaced && everywhere) {
             return Err(Answer::no_such_path());
         }
-        let shape = Shape::of(request.header("accept"))?;
-        let mut call = Call { request, resource, user: &user, store, shape };
+        let output = OutputFormat::of(request.header("accept"))?;
+        let mut call = Call { request, resource, user: &user, store, output };
         match (resource.plural, target.subresource.as_str(), target.verb) {
-            (_, "", "watch") => watch::watch(self, request, resource, shape, call.store),
+            (_, "", "watch") => watch::watch(self, request, resource, output, call.store),
             (_, "", _) => call.answer(),
             (_, "status", "get" | "update" | "patch") if resource.status => call.answer(),
             ("pods", "eviction", "create") => eviction::evict(&mut call),
@@ -124,7 +124,7 @@ impl Api {
             Action::TooManyRequests => Answer::overloaded(),
             Action::InternalError => internal_error("etcdserver: request timed out"),
             Action::InternalErrorBare => Answer::refusal(500, "", "etcdserver: leader changed", None),
-            Action::Html => Answer::page("<html><body>Please sign in to go on</body></html>\n"),
+            Action::Html => Answer::page("<html><body>Please sign in to continue</body></html>\n"),
             Action::Protobuf => {
                 Answer { content_type: "application/vnd.kubernetes.protobuf", ..Answer::text(200, "k8s\0") }
             }

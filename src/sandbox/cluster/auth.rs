@@ -1,5 +1,5 @@
-//! Authentication and authorization: client certificates of the cluster's CA, bearer tokens it signed, or nobody
-//! (`system:anonymous`); then the role bindings in the cluster, by the rules of RBAC.
+//! Authentication and authorization: client certificates of the cluster's CA, bearer tokens it signed, or
+//! `system:anonymous`; then the role bindings in the cluster, by the rules of RBAC.
 
 use serde_json::Value;
 
@@ -56,13 +56,13 @@ impl User {
 #[derive(Debug, Clone)]
 pub enum Certificate {
     None,
-    /// Of our CA: user and groups.
+    /// Of the cluster's CA: user and groups.
     Good(String, Vec<String>),
     /// Of another CA, or expired: the handshake succeeds, every request is 401.
     Bad,
 }
 
-/// The user of a request. A bad credential is 401 even beside a good one; without any it is `system:anonymous`.
+/// The user of a request. An invalid credential is 401 even together with a valid one; without any it is `system:anonymous`.
 pub fn authenticate(
     request: &Request,
     certificate: &Certificate,
@@ -95,7 +95,7 @@ fn mark_used(bearer: &Bearer, store: &mut Store) {
     }
 }
 
-/// Refuses what the user may not do, with the text of a kube-apiserver. Returns the acting user: another one if an
+/// Refuses what the user has no right to do, with the text of a kube-apiserver. Returns the acting user: another one if an
 /// administrator impersonates.
 pub fn authorize(user: User, request: &Request, store: &Store) -> Result<User, Answer> {
     let target = &request.target;

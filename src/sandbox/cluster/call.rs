@@ -7,7 +7,7 @@ use super::auth::User;
 use super::request::Request;
 use super::resources::Resource;
 use super::store::{Key, Store, text};
-use super::table::Shape;
+use super::table::OutputFormat;
 
 /// A request for a kind that is served, by an authorized user.
 pub struct Call<'a> {
@@ -15,7 +15,7 @@ pub struct Call<'a> {
     pub resource: &'static Resource,
     pub user: &'a User,
     pub store: &'a mut Store,
-    pub shape: Shape,
+    pub output: OutputFormat,
 }
 
 impl Call<'_> {
@@ -30,7 +30,7 @@ impl Call<'_> {
     }
 
     pub fn one(&self, status: u16, object: Value) -> Answer {
-        Answer::json(status, self.shape.one(self.resource, object))
+        Answer::json(status, self.output.one(self.resource, object))
     }
 
     /// The body as an object of this kind.

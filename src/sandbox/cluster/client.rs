@@ -25,7 +25,7 @@ pub struct Seen {
     pub headers: Vec<(String, String)>,
     /// The body with chunks joined.
     pub body: String,
-    /// False if the connection broke before the end of the body.
+    /// False if the connection closed before the end of the body.
     pub whole: bool,
 }
 
@@ -83,7 +83,7 @@ pub fn request(
     let ended = stream.read_to_end(&mut answer);
     if answer.is_empty() {
         ended?;
-        anyhow::bail!("the connection ended before the answer");
+        anyhow::bail!("the connection closed before the response");
     }
     let answer = String::from_utf8(answer)?;
     let (head, rest) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));

@@ -1,4 +1,4 @@
-//! What a cluster does by itself: the few controllers that an installer or a drain waits for. Each one reconciles the
+//! The few controllers of the cluster that an installer or a drain waits for. Each one reconciles the
 //! current state, so a restart in between loses nothing.
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use super::tokens::base64_of;
 /// The real controllers respond within 10 to 135 ms.
 const DELAY: Duration = Duration::from_millis(30);
 
-/// How often to check, without a change of our own, for changes by other processes on the same folder.
+/// How often to check for changes by other processes on the same folder.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Runs until the server stops.

@@ -52,8 +52,10 @@ pub fn one(call: &mut Call<'_>) -> Outcome {
         if dry { preview(call.resource, before, &options) } else { end(call.store, call.resource, &key, &options) };
     Ok(match left {
         None => return Err(Answer::not_found(call.resource, name)),
-        Some(Left::Ending(object)) => Answer::ok(call.shape.one(call.resource, object)),
-        Some(Left::Gone(object)) if call.resource.plural == "pods" => Answer::ok(call.shape.one(call.resource, object)),
+        Some(Left::Ending(object)) => Answer::ok(call.output.one(call.resource, object)),
+        Some(Left::Gone(object)) if call.resource.plural == "pods" => {
+            Answer::ok(call.output.one(call.resource, object))
+        }
         Some(Left::Gone(object)) => {
             let mut details = super::answer::details(call.resource, name);
             details["uid"] = object["metadata"]["uid"].clone();
@@ -66,7 +68,7 @@ pub fn one(call: &mut Call<'_>) -> Outcome {
 pub fn collection(call: &mut Call<'_>) -> Outcome {
     let body: Value = serde_json::from_slice(&call.request.body).unwrap_or_default();
     let options = Options::read(&body);
-    let answer = list::list(call.request, call.resource, call.shape, call.store)?;
+    let answer = list::list(call.request, call.resource, call.output, call.store)?;
     let selector = list::Selector::of(call.request, call.resource)?;
     let namespace = Some(call.request.target.namespace.as_str()).filter(|n| !n.is_empty());
     let picked: Vec<Key> = call

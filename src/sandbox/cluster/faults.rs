@@ -1,5 +1,5 @@
-//! Faults on demand: an API that is down, slow, overloaded, wrong or interrupted, so that users can rehearse, and tests
-//! can check, what happens then.
+//! Faults on demand: an API that is down, slow, overloaded, wrong or interrupted, so that users can try, and tests can
+//! check, what happens then.
 
 use std::fmt;
 use std::str::FromStr;
@@ -26,9 +26,9 @@ pub enum Action {
     Forbidden,
     /// A `Status` that says that the object does not exist.
     NotFound,
-    /// `404 page not found`: as if nobody served that group.
+    /// `404 page not found`: as if that group were not served.
     NotFoundText,
-    /// Another client changed the object in between.
+    /// Another client changed the object at the same time.
     Conflict,
     /// The version that a list continues from is too old.
     Expired,
@@ -51,11 +51,11 @@ pub enum Action {
     Redirect,
     Unavailable,
     GatewayTimeout,
-    /// The connection ends before the response.
+    /// The connection closes before the response.
     Reset,
-    /// The connection ends in the middle of the response's body.
+    /// The connection closes in the middle of the response's body.
     Cut,
-    /// The API server restarts: this connection ends, and until it has read its roles, which here takes the next
+    /// The API server restarts: this connection closes, and until it has read its roles, which here takes the next
     /// [`ROLES_UNREAD`] requests, it allows only `system:masters`.
     Restart,
     /// The response takes 60 seconds.
@@ -68,7 +68,7 @@ pub enum Action {
     ExitBefore,
     /// The process ends, after the request was processed and before its response.
     ExitAfter,
-    /// Nothing, except a line in `calls` beside the state.
+    /// No effect, except a line in `calls` next to the state.
     Noted,
 }
 
@@ -161,7 +161,7 @@ impl FromStr for ApiFault {
         let (path, which) = match path.rsplit_once('#') {
             Some((path, n)) => {
                 let which = Which::parse(n);
-                (path, which.with_context(|| format!("read API fault '{text}': `#{n}` is no count from 1 up"))?)
+                (path, which.with_context(|| format!("read API fault '{text}': `#{n}` is not a number from 1 up"))?)
             }
             None => (path, Which::Every),
         };

@@ -8,7 +8,7 @@ use super::answer::{Answer, Outcome};
 use super::request::Request;
 use super::resources::Resource;
 use super::store::{Key, Store};
-use super::table::Shape;
+use super::table::OutputFormat;
 
 /// What a list or watch selects.
 #[derive(Debug, Clone, Default)]
@@ -141,7 +141,7 @@ fn requirements(text: &str) -> Option<Vec<Requirement>> {
 }
 
 /// Answers a list request.
-pub fn list(request: &Request, resource: &Resource, shape: Shape, store: &Store) -> Outcome {
+pub fn list(request: &Request, resource: &Resource, output: OutputFormat, store: &Store) -> Outcome {
     let namespace = Some(request.target.namespace.as_str()).filter(|n| !n.is_empty());
     let selector = Selector::of(request, resource)?;
     let (mut version, start) = match request.param("continue") {
@@ -178,7 +178,7 @@ pub fn list(request: &Request, resource: &Resource, shape: Shape, store: &Store)
         }
     }
     let items = picked.into_iter().map(|(_, object)| object).collect();
-    Ok(Answer::ok(shape.list(resource, metadata, items)))
+    Ok(Answer::ok(output.list(resource, metadata, items)))
 }
 
 fn token(version: i64, last: &Key) -> String {

@@ -1,7 +1,7 @@
 //! The embedded cluster: a small Kubernetes API over HTTPS on 127.0.0.1 that behaves like a real kube-apiserver 1.36,
-//! for sandboxes (`--sandbox` without a kubeconfig) and for our tests.
+//! for sandboxes (`--sandbox` without a kubeconfig) and for tests.
 //!
-//! Its state is in `cluster.json`; its certificate authority is in `pki/` beside it. Both outlive the process, so that
+//! Its state is in `cluster.json`; its certificate authority is in `pki/` next to it. Both outlive the process, so that
 //! install, status and uninstall use the same cluster. A few controllers run (token secrets, cordon taints, disruption
 //! budgets) and a stand-in for the kubelets.
 //!
@@ -140,7 +140,7 @@ impl EmbeddedCluster {
         self.api.pki.admin_kubeconfig(&format!("https://127.0.0.1:{}", self.addr().port()))
     }
 
-    /// The pods on a node that need a network from its kubelet, as they are now.
+    /// The pods on a node that currently need a network from its kubelet.
     pub fn pods_on(&self, node: &str) -> Result<Vec<Value>> {
         let mut store = self.api.store();
         store.enter()?;

@@ -17,7 +17,7 @@ impl Call<'_> {
     pub fn answer(&mut self) -> Outcome {
         let named = !self.request.target.name.is_empty();
         match self.request.target.verb {
-            "list" => list::list(self.request, self.resource, self.shape, self.store),
+            "list" => list::list(self.request, self.resource, self.output, self.store),
             "get" => self.current().map(|object| self.one(200, object)),
             "create" if !named || self.resource.custom => self.create(),
             "update" if named => self.update(),

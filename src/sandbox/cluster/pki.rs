@@ -1,4 +1,4 @@
-//! The cluster's own certificate authority, in `pki/` beside its state, so that a kubeconfig from one process works in
+//! The cluster's own certificate authority, in `pki/` next to its state, so that a kubeconfig from one process works in
 //! the next. ECDSA P-256 throughout, generated in a few milliseconds.
 
 use std::fs;
@@ -178,7 +178,7 @@ fn leaf(common_name: &str, organization: Option<&str>, validity: Validity) -> Ce
     let now = SystemTime::now();
     let day = std::time::Duration::from_secs(86_400);
     let (from, until) = match validity {
-        // A day back, for clocks that are a little slow.
+        // From a day ago, for clocks that are a little slow.
         Validity::TenYears => (now - day, now + 3650 * day),
         Validity::Expired => (now - 366 * day, now - day),
     };

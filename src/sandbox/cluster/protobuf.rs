@@ -96,7 +96,7 @@ fn read(bytes: &[u8], of: &[Field]) -> Option<Value> {
         let Some((_, name, of)) = of.iter().find(|(n, _, _)| *n == number) else { continue };
         match (of, value) {
             (Of::Integer, Wire::Integer(n)) => drop(object.insert((*name).into(), n.cast_signed().into())),
-            // kubectl writes every text, also the empty ones that JSON leaves out.
+            // kubectl writes every text, also the empty ones that JSON omits.
             (Of::Text, Wire::Bytes([])) => {}
             (Of::Text, Wire::Bytes(text)) => {
                 object.insert((*name).into(), String::from_utf8(text.to_vec()).ok()?.into());

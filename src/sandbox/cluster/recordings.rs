@@ -1,6 +1,6 @@
 //! Replays the recordings of a real kube-apiserver 1.36, request by request, and compares: status, the relevant
 //! headers, and the complete body except what differs from run to run (uids, versions, times, tokens). Each recording
-//! is replayed, or left out below with the reason.
+//! is replayed, or listed below with the reason.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,20 +16,20 @@ use super::tokens::TokenKey;
 use super::*;
 
 /// Recordings that cannot be replayed here, and why.
-const LEFT_OUT: &[(&str, &str)] = &[
-    ("about", "says what the recordings are"),
+const NOT_REPLAYED: &[(&str, &str)] = &[
+    ("about", "describes the recordings"),
     ("token-secret-claims", "claims, compared in tests.rs"),
     ("tokenrequest-claims", "claims, compared in tests.rs"),
     ("token-secret-delay", "timings of the real controller"),
-    ("watch-token-secret", "a stream with timing; the same story is in tests.rs"),
-    ("watch-pods", "a stream of 26 s; the same story is in tests.rs"),
+    ("watch-token-secret", "a stream with timing; tests.rs tests the same"),
+    ("watch-pods", "a stream of 26 s; tests.rs tests the same"),
     ("felix-merge-managedfields", "field ownership is not kept; the patch itself is replayed without it"),
     ("felix-apply-conflict-409", "apply merges without field ownership"),
     ("core-discovery-eviction", "an excerpt, compared in tests.rs"),
     ("replacement-pods", "no ReplicaSet controller runs"),
-    ("evict-unbound-201", "replayed on a pod of ours in tests.rs: the recorded one is a replacement"),
+    ("evict-unbound-201", "replayed on another pod in tests.rs: the recorded one is a replacement"),
     ("evict-unbound-gone-404", "as above"),
-    ("gzip", "answers are never compressed; they stay far below 128 KiB"),
+    ("gzip", "responses are never compressed: they are far smaller than 128 KiB"),
     ("kubectl-drain-refused", "kubectl's own output"),
     ("kubectl-drain-pdb", "kubectl's own output"),
     ("kubectl-drain-rest", "kubectl's own output"),
@@ -62,7 +62,7 @@ impl Replay {
         let seed = Seed { layout, ..Seed::new("win-worker-1") };
         let mut replay = Self {
             recordings,
-            dir: TempDir::new().expect("make a folder"),
+            dir: TempDir::new().expect("create a folder"),
             cluster: None,
             seed,
             tokens: BTreeMap::new(),
@@ -87,7 +87,7 @@ impl Replay {
 
     fn admin(&self, method: &str, path: &str, body: Value) -> Value {
         let method = method.parse().expect("it is a method");
-        self.cluster().as_admin(&method, path, (!body.is_null()).then_some(&body)).expect("set up the situation")
+        self.cluster().as_admin(&method, path, (!body.is_null()).then_some(&body)).expect("set up the state")
     }
 
     fn recorded_body(&self, id: &str) -> Value {
@@ -270,10 +270,10 @@ fn every_recording_is_answered_alike_or_left_out_for_a_reason() {
     let missing: Vec<&String> = r
         .recordings
         .keys()
-        .filter(|id| !r.replayed.contains(id) && !LEFT_OUT.iter().any(|(left, _)| left == id))
+        .filter(|id| !r.replayed.contains(id) && !NOT_REPLAYED.iter().any(|(left, _)| left == id))
         .collect();
     assert!(missing.is_empty(), "neither replayed nor left out: {missing:?}");
-    assert_eq!((r.replayed.len(), LEFT_OUT.len(), r.recordings.len()), (159, 22, 181));
+    assert_eq!((r.replayed.len(), NOT_REPLAYED.len(), r.recordings.len()), (159, 22, 181));
 }
 
 fn refusals_and_tokens(r: &mut Replay) {
@@ -431,7 +431,7 @@ fn nodes(r: &mut Replay) {
     r.make("/api/v1/nodes", json!({"metadata": {"name": "lin-cp-1", "labels": {"kubernetes.io/os": "linux"}}}));
     r.all(&["node-get", "node-404", "nodes-list-windows", "node-cordon"]);
     let first = r.admin("GET", NODE, Value::Null)["metadata"]["resourceVersion"].clone();
-    // The node-lifecycle controller's change; tests.rs tests ours.
+    // The node-lifecycle controller's change; tests.rs tests the one of this cluster.
     r.admin("PATCH", NODE, json!({"spec": {"taints": r.recorded_body("node-get-cordoned")["spec"]["taints"]}}));
     r.all(&["node-get-cordoned", "node-cordon-again"]);
     let now = r.admin("GET", NODE, Value::Null)["metadata"]["resourceVersion"].clone();

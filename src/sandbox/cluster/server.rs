@@ -105,7 +105,7 @@ async fn connection(api: Arc<Api>, tls: TlsAcceptor, stream: TcpStream) {
         return;
     }
     if api.faults.server(ServerFault::OldTls) {
-        // A fatal alert, protocol_version, as a server of TLS 1.1 sends to a client that wants 1.2.
+        // A fatal alert, protocol_version, which a server of TLS 1.1 sends to a client that requires 1.2.
         return finish(stream, &[0x15, 0x03, 0x02, 0x00, 0x02, 0x02, 0x46]).await;
     }
     const TLS_HANDSHAKE: u8 = 0x16;
@@ -136,7 +136,7 @@ async fn finish(mut stream: TcpStream, bytes: &[u8]) {
 
 async fn serve<S: AsyncRead + AsyncWrite + Unpin + 'static>(api: Arc<Api>, stream: S, certificate: Certificate) {
     let service = service_fn(move |request| answer(Arc::clone(&api), certificate.clone(), request));
-    // An error here is a client that closed, or a fault that cut the connection.
+    // An error here is a client that closed, or a fault that closed the connection.
     http1::Builder::new().serve_connection(TokioIo::new(stream), service).await.ok();
 }
 
@@ -148,7 +148,7 @@ async fn answer(
     let (head, body) = request.into_parts();
     let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
     let query = head.uri.query().unwrap_or_default();
-    // Calico's programs, which use a token, are other processes than the one that should end.
+    // Calico's programs, which use a token, are not the process that should end.
     let own = matches!(certificate, Certificate::Good(..));
     let mut met = api.faults.meet(head.method.as_str(), head.uri.path(), query, own);
     if met == Some(Action::Noted) {
@@ -199,7 +199,7 @@ fn response(answer: Answer, met: Option<Action>) -> io::Result<Response<AnswerBo
 
 enum AnswerBody {
     Whole(Option<Bytes>),
-    /// Half of a body; once that is sent, the connection breaks.
+    /// Half of a body; once that is sent, the connection closes.
     Cut(Option<Bytes>),
     Breaking,
     Lines(mpsc::Receiver<serde_json::Value>),

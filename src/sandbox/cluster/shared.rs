@@ -34,7 +34,7 @@ impl Api {
     /// Adds a request to the list of noted requests.
     pub fn note(&self, method: &str, path: &str, own: bool) -> io::Result<()> {
         let by = if own { "" } else { " (by a service's program)" };
-        files::append(&self.store().beside("calls"), format!("{method} {path}{by}\n").as_bytes())
+        files::append(&self.store().next_to("calls"), format!("{method} {path}{by}\n").as_bytes())
     }
 
     pub fn fail(&self, error: Error) {

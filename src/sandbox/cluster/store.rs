@@ -101,7 +101,7 @@ impl Store {
     }
 
     /// A file in the folder of the state.
-    pub fn beside(&self, name: &str) -> PathBuf {
+    pub fn next_to(&self, name: &str) -> PathBuf {
         self.path.with_file_name(name)
     }
 
@@ -159,7 +159,7 @@ impl Store {
         &self.calico[..end]
     }
 
-    /// From now on uses the definitions of another release.
+    /// Uses the definitions of another release from now on.
     pub fn define_by(&mut self, release: &str) {
         release.clone_into(&mut self.calico);
     }
@@ -181,7 +181,7 @@ impl Store {
         let lock = self.lock.as_mut().context("save the cluster's state without its lock")?;
         lock.set_len(0)?;
         lock.rewind()?;
-        lock.write_all(self.version.to_string().as_bytes()).context("note the cluster's version")?;
+        lock.write_all(self.version.to_string().as_bytes()).context("record the cluster's version")?;
         self.saved = self.version;
         self.changed.send_replace(self.version);
         Ok(())
@@ -273,12 +273,12 @@ impl Store {
         if resource.generation {
             meta["generation"] = 1.into();
         }
-        self.put(key, Some(object)).expect("put an object, so there is one")
+        self.put(key, Some(object)).expect("the object was just stored")
     }
 
     /// Replaces an object; its resourceVersion grows.
     pub fn update(&mut self, key: Key, object: Value) -> Value {
-        self.put(key, Some(object)).expect("put an object, so there is one")
+        self.put(key, Some(object)).expect("the object was just stored")
     }
 
     /// Removes an object and returns its last state, with the version of the deletion.
@@ -322,7 +322,7 @@ impl Store {
     }
 }
 
-/// The file beside the state that one process at a time locks; waits for the others.
+/// The file next to the state that one process at a time locks; waits for the others.
 fn locked(path: &Path) -> Result<File> {
     let file = File::options().read(true).write(true).create(true).truncate(false).open(path.with_extension("lock"))?;
     file.lock().with_context(|| format!("lock the cluster in {}", path.display()))?;

@@ -8,13 +8,13 @@ use super::resources::Resource;
 use super::store::text;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shape {
+pub enum OutputFormat {
     Whole,
     Metadata,
     Table,
 }
 
-impl Shape {
+impl OutputFormat {
     /// The first supported format of the `Accept` list. Protobuf is skipped: every client that asks for it names JSON
     /// too. Nothing acceptable is 406.
     pub fn of(accept: Option<&str>) -> Result<Self, Answer> {
@@ -46,7 +46,7 @@ impl Shape {
         }
     }
 
-    /// A list; built-in kinds leave kind and apiVersion out of the items.
+    /// A list; built-in kinds omit kind and apiVersion in the items.
     pub fn list(self, resource: &Resource, metadata: Value, mut items: Vec<Value>) -> Value {
         match self {
             Self::Whole => {

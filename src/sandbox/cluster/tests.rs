@@ -31,7 +31,7 @@ fn start(dir: &TempDir, faults: &[&str]) -> EmbeddedCluster {
 }
 
 fn folder() -> TempDir {
-    TempDir::new().expect("make a folder")
+    TempDir::new().expect("create a folder")
 }
 
 /// An administrator's request over the wire.
@@ -150,7 +150,7 @@ fn faults_disable_controllers() {
     let cluster = start(&dir, &["unfilled"]);
     cluster.as_admin(&Method::POST, SECRETS, Some(&token_secret("calico-node"))).expect("create");
     cluster.as_admin(&Method::PATCH, NODE, Some(&json!({"spec": {"unschedulable": true}}))).expect("cordon");
-    // The same controllers have run, as the node's taint shows, and ignored the secret.
+    // The node's taint shows that the same controllers have run; they ignored the secret.
     eventually(|| get(&cluster, NODE)["spec"]["taints"].as_array().cloned());
     assert!(get(&cluster, &format!("{SECRETS}/t")).get("data").is_none());
     cluster.as_admin(&Method::PATCH, NODE, Some(&json!({"spec": {"unschedulable": null}}))).expect("uncordon");

@@ -81,7 +81,7 @@ impl TokenKey {
         format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature))
     }
 
-    /// The identity in the token, if we signed it, it has not expired, and its objects still exist.
+    /// The identity in the token, if this cluster signed it, it has not expired, and its objects still exist.
     pub fn check(&self, token: &str, store: &Store) -> Option<Bearer> {
         let claims = self.claims(token)?;
         let requested = claims["iss"] == ISSUER;
@@ -111,7 +111,7 @@ impl TokenKey {
         })
     }
 
-    /// The claims of a token whose signature is ours.
+    /// The claims of a token with this cluster's signature.
     fn claims(&self, token: &str) -> Option<Value> {
         let (signed, signature) = token.rsplit_once('.')?;
         let signature = URL_SAFE_NO_PAD.decode(signature).ok()?;

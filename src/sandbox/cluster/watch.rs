@@ -13,7 +13,7 @@ use super::request::Request;
 use super::resources::Resource;
 use super::shared::Api;
 use super::store::{Change, Store};
-use super::table::Shape;
+use super::table::OutputFormat;
 
 /// Without `timeoutSeconds` the real one chooses 30 to 60 minutes.
 const DEFAULT_TIMEOUT: u64 = 1800;
@@ -24,12 +24,18 @@ struct Watch {
     resource: &'static Resource,
     namespace: Option<String>,
     selector: Selector,
-    shape: Shape,
+    output: OutputFormat,
     seen: u64,
 }
 
 /// Answers a watch request; a task sends the lines, and ends with the client or the timeout.
-pub fn watch(api: &Arc<Api>, request: &Request, resource: &'static Resource, shape: Shape, store: &Store) -> Outcome {
+pub fn watch(
+    api: &Arc<Api>,
+    request: &Request,
+    resource: &'static Resource,
+    output: OutputFormat,
+    store: &Store,
+) -> Outcome {
     let selector = Selector::of(request, resource)?;
     let namespace = Some(request.target.namespace.clone()).filter(|n| !n.is_empty());
     let from = match request.param("resourceVersion").unwrap_or("0") {
@@ -41,14 +47,14 @@ pub fn watch(api: &Arc<Api>, request: &Request, resource: &'static Resource, sha
             ))
         })?),
     };
-    let mut watch = Watch { resource, namespace, selector, shape, seen: from.unwrap_or_else(|| store.version()) };
+    let mut watch = Watch { resource, namespace, selector, output, seen: from.unwrap_or_else(|| store.version()) };
     let mut first = Vec::new();
     match from {
         Some(version) if version < store.compacted() => {
             let why = format!("too old resource version: {version} ({})", store.compacted());
             let (line, lines) = mpsc::channel(1);
             if let Content::Json(status) = Answer::refusal(410, "Expired", why, None).body {
-                // The channel is empty and has room for one.
+                // The channel is empty and has space for one.
                 line.try_send(json!({"type": "ERROR", "object": status})).ok();
             }
             return Ok(Answer::lines(lines));
@@ -105,7 +111,7 @@ pub fn watch(api: &Arc<Api>, request: &Request, resource: &'static Resource, sha
 
 impl Watch {
     fn line(&self, kind: &str, object: Value) -> Value {
-        json!({"type": kind, "object": self.shape.one(self.resource, object)})
+        json!({"type": kind, "object": self.output.one(self.resource, object)})
     }
 
     fn bookmark(&self) -> Value {

@@ -1,4 +1,4 @@
-//! An API server that is down, slow, overloaded, rejects our credentials, or is another server; and kubeconfigs that
+//! An API server that is down, slow, overloaded, rejects the credentials, or is another server; and kubeconfigs that
 //! cannot be used.
 
 use std::fs;
@@ -30,7 +30,7 @@ fn every_connection_failure_to_the_api_server_has_its_own_error() {
         api("down", "api down", "ClusterRefused"),
         api("slow", "api GET /version*=slow", "ClusterTimeout"),
         api("reset", "api GET /*=reset", "ClusterConnectionLost"),
-        api("cut off in the middle", "api GET /apis/crd.projectcalico.org/*=cut", "ClusterConnectionLost"),
+        api("closed in the middle", "api GET /apis/crd.projectcalico.org/*=cut", "ClusterConnectionLost"),
         api("plain HTTP", "api plain-http", "ClusterNotTls"),
         api("TLS 1.1", "api old-tls", "ClusterTlsVersion"),
         api("an expired CA", "api expired-ca", "ClusterCaExpired"),
@@ -38,58 +38,58 @@ fn every_connection_failure_to_the_api_server_has_its_own_error() {
         api("a certificate for another name", "api other-name", "ClusterCertificateName"),
         api("self-signed", "api self-signed", "ClusterUntrusted"),
         // Requests run in parallel, so the failing one differs; its error does not.
-        api("gone between two questions", "api GET /apis/*/ippools*=reset", "ClusterConnectionLost"),
+        api("stopped between two requests", "api GET /apis/*/ippools*=reset", "ClusterConnectionLost"),
     ];
     insta::assert_snapshot!(screens(&cases, |_| ()), @r#"
     down
       error: the API server at https://10.20.0.10:6443 refuses the connection
         caused by: (the system's own words)
         state: nothing was changed
-        hint: is kube-apiserver running, and are address and port right? They stand as `server` in the kubeconfig
+        hint: check that kube-apiserver runs, and the address and port in `server` of the kubeconfig
     slow
       error: the API server at https://10.20.0.10:6443 did not answer GET /version within 1 s
         state: nothing was changed
-        hint: a firewall, proxy or VPN may be in the way, or the server has too much to do; --set transport.timeout=2m gives it longer
+        hint: a firewall, proxy or VPN may be in the way, or the server is overloaded; --set transport.timeout=2m allows more time
     reset
-      error: the API server at https://10.20.0.10:6443 cut the connection during GET /version
+      error: the API server at https://10.20.0.10:6443 closed the connection during GET /version
         caused by: peer closed connection without sending TLS close_notify
         state: nothing was changed
         hint: a proxy, firewall or load balancer in between may do that, or the server is restarting: try again
-    cut off in the middle
-      error: the API server at https://10.20.0.10:6443 cut the connection during GET /apis/crd.projectcalico.org/v1/felixconfigurations/default
+    closed in the middle
+      error: the API server at https://10.20.0.10:6443 closed the connection during GET /apis/crd.projectcalico.org/v1/felixconfigurations/default
         caused by: peer closed connection without sending TLS close_notify
         state: nothing was changed
         hint: a proxy, firewall or load balancer in between may do that, or the server is restarting: try again
     plain HTTP
-      error: what answers at https://10.20.0.10:6443 does not speak TLS
+      error: the server at https://10.20.0.10:6443 does not use TLS
         caused by: received corrupt message of type InvalidContentType
         state: nothing was changed
-        hint: is the port right? An API server's is usually 6443 or 443
+        hint: check the port: an API server's is usually 6443 or 443
     TLS 1.1
-      error: the API server at https://10.20.0.10:6443 offers no TLS that we accept
+      error: the API server at https://10.20.0.10:6443 does not support TLS 1.2 or 1.3
         caused by: received fatal alert: ProtocolVersion
         state: nothing was changed
-        hint: it must speak TLS 1.2 or 1.3: look at --tls-min-version of kube-apiserver, or at the proxy before it
+        hint: check --tls-min-version of kube-apiserver, or the proxy in front of it
     an expired CA
       error: the cluster's CA in the kubeconfig has expired on DATE
         state: nothing was changed
-        hint: renew the cluster's CA and fetch a fresh kubeconfig, or set this machine's clock right
+        hint: renew the cluster's CA and get a new kubeconfig, or correct this machine's clock
     an expired certificate
       error: the certificate of the API server at https://10.20.0.10:6443 has expired on DATE
         state: nothing was changed
-        hint: renew it (kubeadm: `kubeadm certs renew apiserver`), or set this machine's clock right
+        hint: renew it (kubeadm: `kubeadm certs renew apiserver`), or correct this machine's clock
     a certificate for another name
       error: the certificate of the API server at https://10.20.0.10:6443 is for other names
         caused by: invalid peer certificate: certificate not valid for name "10.20.0.10"; certificate is only valid for DnsName("another.example")
         state: nothing was changed
-        hint: write one of its names as `server` in the kubeconfig, or as `tls-server-name`
+        hint: use one of its names as `server` in the kubeconfig, or as `tls-server-name`
     self-signed
-      error: the certificate of the API server at https://10.20.0.10:6443 is not from the CA that we trust
+      error: the certificate of the API server at https://10.20.0.10:6443 is not signed by the trusted CA
         caused by: invalid peer certificate: UnknownIssuer
         state: nothing was changed
-        hint: the kubeconfig's certificate-authority is of another cluster or was replaced, or a proxy breaks TLS open: fetch a fresh kubeconfig
-    gone between two questions
-      error: the API server at https://10.20.0.10:6443 cut the connection during GET /apis/crd.projectcalico.org/v1/ippools
+        hint: the kubeconfig's certificate-authority belongs to another cluster or was replaced, or a proxy intercepts TLS: get a new kubeconfig
+    stopped between two requests
+      error: the API server at https://10.20.0.10:6443 closed the connection during GET /apis/crd.projectcalico.org/v1/ippools
         caused by: peer closed connection without sending TLS close_notify
         state: nothing was changed
         hint: a proxy, firewall or load balancer in between may do that, or the server is restarting: try again
@@ -106,7 +106,7 @@ fn every_refusal_of_the_api_server_has_its_own_error() {
         api("404 in text, for everything", "api * /*=404-text", "ClusterAnswer"),
         api("404 in text, for a resource", "api GET /apis/crd.projectcalico.org/*=404-text", "ApiNotServed"),
         api("404 in text, for the token", "api POST */token*=404-text", "ApiNotServed"),
-        api("410, and once more", "api GET /apis/crd.projectcalico.org/v1/ippools*=410", "ClusterListExpired"),
+        api("410, repeatedly", "api GET /apis/crd.projectcalico.org/v1/ippools*=410", "ClusterListExpired"),
         api("415", "api POST */token*=415", "ClusterRejected"),
         api("422 with causes", "api POST */token*=422", "ClusterRejected"),
         api("429", "api GET /*=429", "ClusterOverloaded"),
@@ -120,52 +120,52 @@ fn every_refusal_of_the_api_server_has_its_own_error() {
     ];
     insta::assert_snapshot!(screens(&cases, |_| ()), @r#"
     401
-      error: the API server at https://10.20.0.10:6443 does not accept our credentials
+      error: the API server at https://10.20.0.10:6443 rejects the credentials
         caused by: HTTP 401: Unauthorized
         state: nothing was changed
-        hint: the token or client certificate has expired, or is of another cluster: fetch a fresh kubeconfig
+        hint: the token or client certificate has expired, or belongs to another cluster: get a new kubeconfig
     403 for a path
-      error: user kubernetes-admin may not get the path /version
+      error: user kubernetes-admin cannot get the path /version
         caused by: HTTP 403: forbidden: User "kubernetes-admin" cannot get path "/version"
         state: nothing was changed
-        hint: give the kubeconfig of a cluster administrator
+        hint: use the kubeconfig of a cluster administrator
     403 for a resource
-      error: user kubernetes-admin may not list ippools of crd.projectcalico.org in the whole cluster
+      error: user kubernetes-admin cannot list ippools of crd.projectcalico.org in the whole cluster
         caused by: HTTP 403: ippools.crd.projectcalico.org is forbidden: User "kubernetes-admin" cannot list resource "ippools" in API group "crd.projectcalico.org" at the cluster scope
         state: nothing was changed
-        hint: let a cluster administrator run: kubectl create clusterrole calicoctl-win-list-ippools --verb=list --resource=ippools.crd.projectcalico.org && kubectl create clusterrolebinding calicoctl-win-list-ippools --clusterrole=calicoctl-win-list-ippools --user=kubernetes-admin
+        hint: ask a cluster administrator to run: kubectl create clusterrole calicoctl-win-list-ippools --verb=list --resource=ippools.crd.projectcalico.org && kubectl create clusterrolebinding calicoctl-win-list-ippools --clusterrole=calicoctl-win-list-ippools --user=kubernetes-admin
     403 in a namespace
-      error: user kubernetes-admin may not create serviceaccounts/token of the core group in namespace calico-system
+      error: user kubernetes-admin cannot create serviceaccounts/token of the core group in namespace calico-system
         caused by: HTTP 403: serviceaccounts "calico-node" is forbidden: User "kubernetes-admin" cannot create resource "serviceaccounts/token" in API group "" in the namespace "calico-system"
         state: nothing was changed
-        hint: let a cluster administrator run: kubectl create role calicoctl-win-create-serviceaccounts-token --verb=create --resource=serviceaccounts/token -n calico-system && kubectl create rolebinding calicoctl-win-create-serviceaccounts-token --role=calicoctl-win-create-serviceaccounts-token --user=kubernetes-admin -n calico-system
+        hint: ask a cluster administrator to run: kubectl create role calicoctl-win-create-serviceaccounts-token --verb=create --resource=serviceaccounts/token -n calico-system && kubectl create rolebinding calicoctl-win-create-serviceaccounts-token --role=calicoctl-win-create-serviceaccounts-token --user=kubernetes-admin -n calico-system
     404 in text, for everything
-      error: what answers at https://10.20.0.10:6443 is no Kubernetes API server: it has no /version
+      error: the server at https://10.20.0.10:6443 is not a Kubernetes API server: it has no /version
         caused by: HTTP 404: 404 page not found
         state: nothing was changed
-        hint: look at `server` in the kubeconfig: scheme, address, port and path; a proxy or a portal may answer
+        hint: check `server` in the kubeconfig: scheme, address, port and path; a proxy or a portal may answer instead
     404 in text, for a resource
       error: the API server at https://10.20.0.10:6443 does not serve felixconfigurations of crd.projectcalico.org/v1
         caused by: HTTP 404: 404 page not found
         state: nothing was changed
-        hint: its CustomResourceDefinitions are not installed, or of another version: `kubectl api-resources`
+        hint: its CustomResourceDefinitions are not installed, or have another version: see `kubectl api-resources`
     404 in text, for the token
       error: the API server at https://10.20.0.10:6443 does not serve serviceaccounts/token
         caused by: HTTP 404: 404 page not found
         state: nothing was changed
-        hint: its Kubernetes is too old for it; a token comes from a secret too: kubernetes.credentials: secret
-    410, and once more
+        hint: its Kubernetes version is too old; use a token from a secret: kubernetes.credentials: secret
+    410, repeatedly
       error: GET /apis/crd.projectcalico.org/v1/ippools: the list changed faster than it could be read
         caused by: HTTP 410: The resourceVersion for the provided list is too old.
         state: nothing was changed
         hint: run the command again; if it happens each time, the API server is overloaded
     415
-      error: the API server refuses POST /api/v1/namespaces/calico-system/serviceaccounts/calico-node/token as not valid
+      error: the API server rejects POST /api/v1/namespaces/calico-system/serviceaccounts/calico-node/token as not valid
         caused by: HTTP 415: the body of the request was in an unknown format - accepted media types include: application/json-patch+json
         state: nothing was changed
         hint: the reason names the field; this version of Calico may have other rules for it
     422 with causes
-      error: the API server refuses POST /api/v1/namespaces/calico-system/serviceaccounts/calico-node/token as not valid
+      error: the API server rejects POST /api/v1/namespaces/calico-system/serviceaccounts/calico-node/token as not valid
         caused by: HTTP 422: ServiceAccount "calico-node" is invalid: spec: Invalid value: a rule of this cluster forbids it
         state: nothing was changed
         hint: the reason names the field; this version of Calico may have other rules for it
@@ -173,40 +173,40 @@ fn every_refusal_of_the_api_server_has_its_own_error() {
       error: the API server at https://10.20.0.10:6443 is overloaded and refused GET /version
         caused by: HTTP 429: Too many requests, please try again later.
         state: nothing was changed
-        hint: try again later; if it stays so, look at the flow control and load of the API server
+        hint: try again later; if that does not help, check the flow control and load of the API server
     500
       error: the API server at https://10.20.0.10:6443 failed on GET /version
         caused by: HTTP 500: Internal error occurred: etcdserver: request timed out
         state: nothing was changed
-        hint: look at the API server's log; a webhook that does not answer is a common cause
+        hint: check the API server's log; a webhook that does not answer is a common cause
     500 without a reason
       error: the API server at https://10.20.0.10:6443 failed on GET /version
         caused by: HTTP 500: etcdserver: leader changed
         state: nothing was changed
-        hint: look at the API server's log; a webhook that does not answer is a common cause
+        hint: check the API server's log; a webhook that does not answer is a common cause
     500 for the token
       error: the API server at https://10.20.0.10:6443 failed on POST /api/v1/namespaces/calico-system/serviceaccounts/calico-node/token
         caused by: HTTP 500: Internal error occurred: etcdserver: request timed out
         state: nothing was changed
-        hint: look at the API server's log; a webhook that does not answer is a common cause
+        hint: check the API server's log; a webhook that does not answer is a common cause
     503
       error: the API server at https://10.20.0.10:6443 is not available for GET /version
         caused by: HTTP 503: service unavailable
         state: nothing was changed
-        hint: it may be starting, or unable to reach etcd; look at `kubectl get --raw /readyz?verbose`
+        hint: it may be starting, or unable to reach etcd: see `kubectl get --raw /readyz?verbose`
     504
-      error: the API server at https://10.20.0.10:6443 gave up on GET /version itself
+      error: the API server at https://10.20.0.10:6443 timed out on GET /version
         caused by: HTTP 504: Timeout: request did not complete within the allotted timeout
         state: nothing was changed
-        hint: etcd or a webhook is slow; look at the API server's log, then try again
+        hint: etcd or a webhook is slow: check the API server's log, then try again
     no service account
       error: there is no service account calico-node in namespace calico-system or kube-system
         state: nothing was changed
-        hint: install Calico on the cluster's Linux nodes first (docs.tigera.io/calico: tigera-operator, or calico.yaml); if it lives in another namespace, name it: kubernetes.calicoNamespace in the config
+        hint: install Calico on the cluster's Linux nodes first (docs.tigera.io/calico: tigera-operator, or calico.yaml); if it is in another namespace, set kubernetes.calicoNamespace in the config
     no service account for the token
       error: there is no service account calico-node in namespace calico-system
         state: nothing was changed
-        hint: install Calico on the cluster's Linux nodes first (docs.tigera.io/calico: tigera-operator, or calico.yaml); if it lives in another namespace, name it: kubernetes.calicoNamespace in the config
+        hint: install Calico on the cluster's Linux nodes first (docs.tigera.io/calico: tigera-operator, or calico.yaml); if it is in another namespace, set kubernetes.calicoNamespace in the config
     "#);
 }
 
@@ -214,38 +214,38 @@ fn every_refusal_of_the_api_server_has_its_own_error() {
 fn an_answer_that_is_not_of_an_api_server_is_reported_as_such() {
     let cases = [
         api("a proxy's page", "api GET /*=html", "ClusterAnswer"),
-        api("a proxy's page for one question", "api GET /apis/crd.projectcalico.org/v1/ippools*=html", "ClusterAnswer"),
+        api("a proxy's page for one request", "api GET /apis/crd.projectcalico.org/v1/ippools*=html", "ClusterAnswer"),
         api("truncated JSON", "api GET /version=truncated", "ClusterAnswer"),
         api("another content type", "api GET /version=protobuf", "ClusterAnswer"),
         api("a redirect", "api GET /version=redirect", "ClusterAnswer"),
     ];
-    insta::assert_snapshot!(screens(&cases, |_| ()), @r#"
+    insta::assert_snapshot!(screens(&cases, |_| ()), @"
     a proxy's page
       error: GET /version was answered with a web page
         caused by: expected value at line 1 column 1
         state: nothing was changed
-        hint: a proxy or a login portal answers in place of the API server: set spec.transport.noProxy or use another network
-    a proxy's page for one question
+        hint: a proxy or a login portal answers instead of the API server: set spec.transport.noProxy or use another network
+    a proxy's page for one request
       error: GET /apis/crd.projectcalico.org/v1/ippools was answered with a web page
         caused by: expected value at line 1 column 1
         state: nothing was changed
-        hint: a proxy or a login portal answers in place of the API server: set spec.transport.noProxy or use another network
+        hint: a proxy or a login portal answers instead of the API server: set spec.transport.noProxy or use another network
     truncated JSON
-      error: the answer to GET /version breaks off
+      error: the response to GET /version is truncated
         caused by: EOF while parsing a string at line 1 column 164
         state: nothing was changed
-        hint: a proxy or load balancer in between may cut long answers; ask the API server directly
+        hint: a proxy or load balancer may truncate long responses: connect to the API server directly
     another content type
-      error: GET /version was answered with application/vnd.kubernetes.protobuf, and JSON was asked for
+      error: GET /version was answered with application/vnd.kubernetes.protobuf instead of JSON
         caused by: expected value at line 1 column 1
         state: nothing was changed
-        hint: something in between changes questions or answers: a proxy, or a server that is no API server
+        hint: a proxy may change requests or responses, or the server is not an API server
     a redirect
-      error: what answers at https://10.20.0.10:6443 sends GET /version to https://login.example
+      error: the server at https://10.20.0.10:6443 redirects GET /version to https://login.example
         caused by: HTTP 302
         state: nothing was changed
-        hint: an API server never does: a login portal or proxy is in between, or `server` in the kubeconfig is another service's
-    "#);
+        hint: an API server never redirects: a login portal or proxy answers, or `server` in the kubeconfig belongs to another service
+    ");
 }
 
 #[test]
@@ -261,17 +261,17 @@ fn a_change_that_the_api_server_refuses_is_reported_as_refused() {
     let without_affinity = |lab: &Lab| cluster_with(lab, r#""strictAffinity": true"#, r#""strictAffinity": false"#);
     insta::assert_snapshot!(screens(&cases, without_affinity), @r#"
     409
-      error: PATCH /apis/crd.projectcalico.org/v1/ipamconfigs/default: someone else changed the object in between
+      error: PATCH /apis/crd.projectcalico.org/v1/ipamconfigs/default: another client changed the object at the same time
         caused by: HTTP 409: Operation cannot be fulfilled on ipamconfigs.crd.projectcalico.org "default": the object has been modified; please apply your changes to the latest version and try again
         state: nothing was changed
-        hint: run the command again: it starts from what is there now
+        hint: run the command again: it starts from the current state
     415
-      error: the API server refuses PATCH /apis/crd.projectcalico.org/v1/ipamconfigs/default as not valid
+      error: the API server rejects PATCH /apis/crd.projectcalico.org/v1/ipamconfigs/default as not valid
         caused by: HTTP 415: the body of the request was in an unknown format - accepted media types include: application/json-patch+json
         state: nothing was changed
         hint: the reason names the field; this version of Calico may have other rules for it
     422
-      error: the API server refuses PATCH /apis/crd.projectcalico.org/v1/ipamconfigs/default as not valid
+      error: the API server rejects PATCH /apis/crd.projectcalico.org/v1/ipamconfigs/default as not valid
         caused by: HTTP 422: IPAMConfig.crd.projectcalico.org "default" is invalid: spec: Invalid value: a rule of this cluster forbids it
         state: nothing was changed
         hint: the reason names the field; this version of Calico may have other rules for it
@@ -279,7 +279,7 @@ fn a_change_that_the_api_server_refuses_is_reported_as_refused() {
       error: the API server at https://10.20.0.10:6443 is overloaded and refused PATCH /apis/crd.projectcalico.org/v1/ipamconfigs/default
         caused by: HTTP 429: Too many requests, please try again later.
         state: nothing was changed
-        hint: try again later; if it stays so, look at the flow control and load of the API server
+        hint: try again later; if that does not help, check the flow control and load of the API server
     "#);
 }
 
@@ -287,12 +287,12 @@ fn a_change_that_the_api_server_refuses_is_reported_as_refused() {
 fn waiting_for_a_token_secret_ends_at_the_limit() {
     let words = "install -y --set transport.timeout=1s --set kubernetes.credentials=secret";
     let unfilled = case("never filled", words, CLUSTER, "TokenSecretUnfilled").with("api unfilled").with_changed(true);
-    insta::assert_snapshot!(screens(&[unfilled], |_| ()), @r#"
+    insta::assert_snapshot!(screens(&[unfilled], |_| ()), @"
     never filled
-      error: the secret calico-system/calico-node-token was not given a token within 1 s
+      error: the secret calico-system/calico-node-token did not get a token within 1 s
         state: some of it was done: calicoctl-win status shows what stands now
-        hint: kube-controller-manager does that: look whether it runs; or use kubernetes.credentials: token-request
-    "#);
+        hint: kube-controller-manager fills it: check that it runs, or use kubernetes.credentials: token-request
+    ");
 }
 
 #[test]
@@ -327,26 +327,26 @@ fn an_unusable_kubeconfig_is_named() {
       error: cannot read the kubeconfig no/such/file
         caused by: (the system's own words)
         state: nothing was changed
-        hint: give the kubeconfig of a cluster administrator with --kubeconfig FILE, or in CALICO_WIN_KUBECONFIG; on a control-plane node of kubeadm it is /etc/kubernetes/admin.conf
+        hint: pass the kubeconfig of a cluster administrator with --kubeconfig FILE, or in CALICO_WIN_KUBECONFIG; on a control-plane node of kubeadm it is /etc/kubernetes/admin.conf
     a folder
       error: cannot read the kubeconfig folder
         caused by: (the system's own words)
         state: nothing was changed
-        hint: give the kubeconfig of a cluster administrator with --kubeconfig FILE, or in CALICO_WIN_KUBECONFIG; on a control-plane node of kubeadm it is /etc/kubernetes/admin.conf
+        hint: pass the kubeconfig of a cluster administrator with --kubeconfig FILE, or in CALICO_WIN_KUBECONFIG; on a control-plane node of kubeadm it is /etc/kubernetes/admin.conf
     empty
       error: the kubeconfig empty.conf has no current-context
         state: nothing was changed
-        hint: it has no contexts at all: is it the right file?
+        hint: it has no contexts: check that it is the right file
     no YAML
       error: the kubeconfig broken.conf is not valid: line 1, column 11
         caused by: unclosed bracket '['
         state: nothing was changed
-        hint: compare it with `kubectl config view`, or fetch a fresh kubeconfig of the cluster
+        hint: compare it with `kubectl config view`, or get a new kubeconfig of the cluster
     no kubeconfig
       error: the kubeconfig text.conf is not valid: line 1, column 1
         caused by: expected a section with fields
         state: nothing was changed
-        hint: compare it with `kubectl config view`, or fetch a fresh kubeconfig of the cluster
+        hint: compare it with `kubectl config view`, or get a new kubeconfig of the cluster
     another context
       error: the kubeconfig two.conf has no context `three`
         state: nothing was changed

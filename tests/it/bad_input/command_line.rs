@@ -13,7 +13,7 @@ fn a_wrong_command_line_gets_a_suggestion() {
     let wrong = |name, words| case(name, words, USAGE, "Usage");
     let cases = [
         wrong("unknown verb", "frobnicate"),
-        wrong("misspelt verb", "instal"),
+        wrong("misspelled verb", "instal"),
         wrong("no verb", ""),
         wrong("no verb of a group", "service"),
         wrong("unknown flag", "install --frob"),
@@ -32,7 +32,7 @@ fn a_wrong_command_line_gets_a_suggestion() {
       error: `calicoctl-win` has no command `frobnicate`
         state: nothing was changed
         hint: see: calicoctl-win --help
-    misspelt verb
+    misspelled verb
       error: `calicoctl-win` has no command `instal`
         state: nothing was changed
         hint: did you mean: calicoctl-win install
@@ -137,7 +137,7 @@ fn without_windows_and_without_a_sandbox_every_verb_fails() {
 }
 
 #[test]
-fn a_folder_of_others_is_not_changed() {
+fn a_folder_with_other_files_is_not_changed() {
     let lab = Lab::new();
     lab.write("node/thesis.txt", "years of work\n");
     let seen = lab.run("install -y").exits(64);
@@ -195,7 +195,7 @@ fn invalid_files_are_named() {
 }
 
 #[test]
-fn unreadable_records_of_ours_stop_a_run() {
+fn unreadable_records_of_the_program_stop_a_run() {
     let damage = |file: &'static str, text: &'static str| {
         move |lab: &Lab| {
             let path = state_folder(lab).join(file);

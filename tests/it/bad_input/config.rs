@@ -30,7 +30,7 @@ const SPECS: [(&str, &str); 28] = [
         "datastore: {type: etcdv3, etcd: {endpoints: ['http://a:2379', 'https://e:2379']}}",
     ),
     ("etcd without endpoints", "datastore: {type: etcdv3}"),
-    ("misspelt field", "calicoNetwork: {vxlan: {vxlanVNl: 4096}}"),
+    ("misspelled field", "calicoNetwork: {vxlan: {vxlanVNl: 4096}}"),
     ("unknown section", "network: {}"),
     ("wrong type", "calicoNetwork: vxlan"),
     ("list for one value", "calico: {version: [v3.32.1]}"),
@@ -95,7 +95,7 @@ fn every_invalid_value_is_named_with_its_position_and_what_is_allowed() {
       site.yaml:4:47: spec.datastore.etcd.endpoints: https://e:2379 needs keyFile, certFile and caCertFile, or tlsSecretRef with a secret that has them
     etcd without endpoints
       site.yaml:4:21: spec.datastore.etcd.endpoints: the datastore etcdv3 needs endpoints, like [https://etcd-0:2379]
-    misspelt field
+    misspelled field
       site.yaml:4:27: spec.calicoNetwork.vxlan.vxlanVNl: unknown field; did you mean `vxlanVNI`? allowed: vxlanVNI, vxlanMACPrefix, vxlanAdapter
     unknown section
       site.yaml:4:3: spec.network: unknown field; allowed: calico, kubernetesProvider, kubernetes, calicoNetwork, datastore, windowsNodes, services, platform, transport, maintenance, reboot, preflight

@@ -68,7 +68,7 @@ impl Case {
         let changed = self.changed;
         let beginning = format!("result: {} (exit {}) changed={changed} reboot=false", self.exit.1, self.exit.0);
         assert!(last.starts_with(&beginning), "{name}: {shown}");
-        assert!(shown.stderr.contains("\n  hint: "), "{name} has no mend: {shown}");
+        assert!(shown.stderr.contains("\n  hint: "), "{name} has no fix: {shown}");
         assert!(shown.stderr.ends_with(&format!("\n  more: calicoctl-win explain {}\n", self.id)), "{name}: {shown}");
         lab.picture_without_state().same_as(&before);
 

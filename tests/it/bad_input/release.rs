@@ -83,19 +83,19 @@ fn an_invalid_archive_is_refused() {
         lab.write("sums/calico-windows-v3.32.1.zip", &zip);
         lab.write("sums/SHA256SUMS", format!("{}  {NAME}\n", "1".repeat(64)));
     };
-    insta::assert_snapshot!(screens(&cases, arrange), @r#"
+    insta::assert_snapshot!(screens(&cases, arrange), @"
     not there
       error: there is no release at other.zip
         state: nothing was changed
         hint: check the path, or name a version or URL instead
     cut short
-      error: short/calico-windows-v3.32.1.zip: the archive is cut short, or damaged at its end (it does not end as a zip does)
+      error: short/calico-windows-v3.32.1.zip: the archive is truncated, or damaged at its end (it does not end like a zip archive)
         state: nothing was changed
-        hint: download it again; an interrupted download leaves such a file
+        hint: download it again: the download was probably interrupted
     no zip
       error: text/calico-windows-v3.32.1.zip is not a zip archive
         state: nothing was changed
-        hint: look into it: a proxy's or sign-in page may have been saved in its place
+        hint: open it: it may be a page of a proxy or a sign-in page
     wrong digest
       error: calico-windows-v3.32.1.zip: its SHA-256 is DIGEST, but DIGEST is expected
         state: nothing was changed
@@ -110,9 +110,9 @@ fn an_invalid_archive_is_refused() {
         state: nothing was changed
         hint: `calicoctl-win explain FIELD` tells of a field, `calicoctl-win config schema` has all of them
     damaged
-      error: bent/calico-windows-v3.32.1.zip: the archive is damaged: entry `CalicoWindows/config.ps1`: invalid Zip archive: header inconsistency detected: Local file header filename mismatch (does not match central directory)
+      error: bent/calico-windows-v3.32.1.zip: the archive is damaged: entry `CalicoWindows/config.ps1`: invalid Zip archive: header inconsistency detected: CRC32 checksum mismatch (does not match central directory)
         state: nothing was changed
-        hint: download it again, and pin its SHA-256 in the config
+        hint: download it again, and set its SHA-256 in the config
     wrong layout
       error: linux/calico-windows-v3.32.1.zip: the archive has `release-v3.32.1/bin/calicoctl`, but a Calico for Windows release has one top folder, CalicoWindows
         state: nothing was changed
@@ -133,7 +133,7 @@ fn an_invalid_archive_is_refused() {
       error: the config says v3.31.0, but the archive is named `calico-windows-v3.32.1.zip`
         state: nothing was changed
         hint: make calico.version and the archive agree
-    "#);
+    ");
 }
 
 #[test]
@@ -164,56 +164,56 @@ fn a_dangerous_archive_is_refused_as_a_whole() {
     seen += &screens(&[case("bomb", INSTALL, RELEASE, "ReleaseTooLarge")], |lab| {
         lab.write(NAME, with(&["CalicoWindows/bomb.bin"], &vec![0; 32 << 20]));
     });
-    insta::assert_snapshot!(seen, @r#"
+    insta::assert_snapshot!(seen, @r"
     leaves the folder
       error: calico-windows-v3.32.1.zip: the archive's entry `CalicoWindows/../../evil.exe` is refused: `..` would leave the folder it is extracted to
         state: nothing was changed
-        hint: this is no archive that the Calico project made; download it again from a source you trust
+        hint: the Calico project did not create this archive; download it again from a source that you trust
     absolute
       error: calico-windows-v3.32.1.zip: the archive's entry `/evil.exe` is refused: its path is absolute or has an empty part
         state: nothing was changed
-        hint: this is no archive that the Calico project made; download it again from a source you trust
+        hint: the Calico project did not create this archive; download it again from a source that you trust
     drive
       error: calico-windows-v3.32.1.zip: the archive's entry `C:/evil.exe` is refused: `:` makes it a drive or an alternate data stream
         state: nothing was changed
-        hint: this is no archive that the Calico project made; download it again from a source you trust
+        hint: the Calico project did not create this archive; download it again from a source that you trust
     network path
       error: calico-windows-v3.32.1.zip: the archive's entry `//host/share/evil.exe` is refused: its path is absolute or has an empty part
         state: nothing was changed
-        hint: this is no archive that the Calico project made; download it again from a source you trust
+        hint: the Calico project did not create this archive; download it again from a source that you trust
     backslashes
       error: calico-windows-v3.32.1.zip: the archive's entry `CalicoWindows\\..\\..\\evil.exe` is refused: `..` would leave the folder it is extracted to
         state: nothing was changed
-        hint: this is no archive that the Calico project made; download it again from a source you trust
+        hint: the Calico project did not create this archive; download it again from a source that you trust
     stream
       error: calico-windows-v3.32.1.zip: the archive's entry `CalicoWindows/readme.txt:evil` is refused: `:` makes it a drive or an alternate data stream
         state: nothing was changed
-        hint: this is no archive that the Calico project made; download it again from a source you trust
+        hint: the Calico project did not create this archive; download it again from a source that you trust
     reserved name
       error: calico-windows-v3.32.1.zip: the archive's entry `CalicoWindows/nul.txt` is refused: `nul.txt` is a device on Windows
         state: nothing was changed
-        hint: this is no archive that the Calico project made; download it again from a source you trust
+        hint: the Calico project did not create this archive; download it again from a source that you trust
     trailing dot
-      error: calico-windows-v3.32.1.zip: the archive's entry `CalicoWindows/evil.` is refused: Windows drops the dot or space that a part of it ends with
+      error: calico-windows-v3.32.1.zip: the archive's entry `CalicoWindows/evil.` is refused: Windows removes the dot or space at the end of one of its parts
         state: nothing was changed
-        hint: this is no archive that the Calico project made; download it again from a source you trust
+        hint: the Calico project did not create this archive; download it again from a source that you trust
     trailing blank
-      error: calico-windows-v3.32.1.zip: the archive's entry `CalicoWindows/evil ` is refused: Windows drops the dot or space that a part of it ends with
+      error: calico-windows-v3.32.1.zip: the archive's entry `CalicoWindows/evil ` is refused: Windows removes the dot or space at the end of one of its parts
         state: nothing was changed
-        hint: this is no archive that the Calico project made; download it again from a source you trust
+        hint: the Calico project did not create this archive; download it again from a source that you trust
     case duplicates
-      error: calico-windows-v3.32.1.zip: the archive's entry `CalicoWindows/twin.TXT` is refused: `Twin.txt` is there already, and Windows would take both for the same
+      error: calico-windows-v3.32.1.zip: the archive's entry `CalicoWindows/twin.TXT` is refused: `Twin.txt` already exists, and Windows does not distinguish the two
         state: nothing was changed
-        hint: this is no archive that the Calico project made; download it again from a source you trust
+        hint: the Calico project did not create this archive; download it again from a source that you trust
     link
       error: calico-windows-v3.32.1.zip: the archive's entry `CalicoWindows/link` is refused: it is a link or special file
         state: nothing was changed
-        hint: this is no archive that the Calico project made; download it again from a source you trust
+        hint: the Calico project did not create this archive; download it again from a source that you trust
     bomb
       error: calico-windows-v3.32.1.zip: the archive is refused: `CalicoWindows/bomb.bin` would grow more than 100-fold when extracted
         state: nothing was changed
-        hint: this is no archive that the Calico project made; download it again from a source you trust
-    "#);
+        hint: the Calico project did not create this archive; download it again from a source that you trust
+    ");
 }
 
 #[test]
@@ -234,15 +234,15 @@ fn a_failed_download_says_what_the_server_answered() {
             "ReleaseUnavailable",
         ),
     ];
-    insta::assert_snapshot!(screens(&cases, |_| ()), @r#"
+    insta::assert_snapshot!(screens(&cases, |_| ()), @"
     404
       error: cannot fetch http://127.0.0.1:PORT/calico-windows-v3.32.1.zip: the server answered 404 Not Found
         state: nothing was changed
-        hint: check the version and the URL; on a node without internet access name a file with --release FILE
+        hint: check the version and the URL; on a node without internet access, name a file with --release FILE
     503
       error: cannot fetch http://127.0.0.1:PORT/calico-windows-v3.32.1.zip: the server answered 503 Service Unavailable
         state: nothing was changed
-        hint: check the network, --proxy and --ca-file, then run the command again: it goes on where it stopped
+        hint: check the network, --proxy and --ca-file, then run the command again: the download resumes
     truncated
       error: http://127.0.0.1:PORT/calico-windows-v3.32.1.zip: its SHA-256 is DIGEST, but DIGEST is expected
         state: nothing was changed
@@ -252,17 +252,17 @@ fn a_failed_download_says_what_the_server_answered() {
         state: nothing was changed
         hint: compare with the digest that the Calico project published; if the file is the wrong one, remove it and download it again
     truncated, without digests
-      error: node/cache/DIGEST.zip: the archive is cut short, or damaged at its end (it does not end as a zip does)
+      error: node/cache/DIGEST.zip: the archive is truncated, or damaged at its end (it does not end like a zip archive)
         state: nothing was changed
-        hint: download it again; an interrupted download leaves such a file
+        hint: download it again: the download was probably interrupted
     corrupt, without digests
-      error: node/cache/DIGEST.zip: the archive is damaged: entry `nssm/README.txt`: its CRC is 8439a67b, but 8f678178 is expected
+      error: node/cache/DIGEST.zip: the archive is damaged: entry `nssm/README.txt`: its CRC is a0f4854d, but f1b339da is expected
         state: nothing was changed
-        hint: download it again, and pin its SHA-256 in the config
+        hint: download it again, and set its SHA-256 in the config
     offline, not in the cache
-      error: http://127.0.0.1:PORT/calico-windows-v3.32.1.zip is not in the cache, and --offline forbids to fetch it
+      error: http://127.0.0.1:PORT/calico-windows-v3.32.1.zip is not in the cache, and --offline does not allow to download it
         state: nothing was changed
-        hint: bring the archive to this machine and name it with --release FILE, or run without --offline
+        hint: copy the archive to this machine and name it with --release FILE, or run without --offline
     nobody there
       error: cannot fetch http://127.0.0.1:PORT/calico-windows-v3.32.1.zip.sha256: (the system's own words)
         caused by: error sending request
@@ -270,8 +270,8 @@ fn a_failed_download_says_what_the_server_answered() {
         caused by: tcp connect error
         caused by: (the system's own words)
         state: nothing was changed
-        hint: check the network, --proxy and --ca-file, then run the command again: it goes on where it stopped
-    "#);
+        hint: check the network, --proxy and --ca-file, then run the command again: the download resumes
+    ");
 }
 
 #[test]

@@ -1,6 +1,6 @@
-//! Random days in a node's life: verbs, other configs, crashes and changes by others, in any order. A half-done change
-//! is always reported, items of others are never changed, `status` is correct, and `uninstall --purge` restores the
-//! first state.
+//! Random days of a node: verbs, other configs, crashes and changes by other programs, in any order. An incomplete
+//! change is always reported, items of other products are never changed, `status` is correct, and `uninstall --purge`
+//! restores the first state.
 
 use std::fs;
 
@@ -42,7 +42,7 @@ const VERBS: [&str; 15] = [
 ];
 
 /// The exit codes allowed besides success: killed, rolled back, refused because of the state, and on a node without
-/// Calico. Preflight refuses the install of a node that others broke.
+/// Calico. Preflight refuses the install of a node that other programs broke.
 const MAY_END: [i32; 9] = [0, 137, 3, 9, 13, 16, 19, 20, 22];
 
 const CRASHES: [&str; 6] = [
@@ -56,10 +56,10 @@ const CRASHES: [&str; 6] = [
 
 type Deed = fn(&Lab, usize);
 
-/// What others do to the machine.
+/// Changes of the machine by other programs.
 const DEEDS: [Deed; 6] = [
     |lab, _| {
-        // Without Calico, what is there is not ours; after a killed run it may be away.
+        // Without Calico these files are another product's; after a killed run they may be missing.
         let there = fs::read_to_string(lab.on_node("C/CalicoWindows/config.ps1"));
         if there.is_ok_and(|text| text != "by hand") {
             write(lab, "C/CalicoWindows/config.ps1", "# edited by somebody");
@@ -90,7 +90,7 @@ fn replace(lab: &Lab, from: &str, to: &str) {
     fs::write(lab.on_node("node.yaml"), yaml.replacen(from, to, 1)).unwrap();
 }
 
-/// The items of others, including those of today.
+/// The items of other products, including those of this day.
 fn strangers(lab: &Lab) -> Vec<(String, String)> {
     let now = Whole::now(lab);
     let mut theirs: Vec<_> = now.strangers().into_iter().collect();
@@ -103,7 +103,7 @@ fn of_today(name: &str) -> bool {
 }
 
 /// Runs one day, and returns what was wrong with it.
-fn live(seed: u32) -> Option<String> {
+fn run_day(seed: u32) -> Option<String> {
     let mut dice = Dice(seed.wrapping_mul(2_654_435_761));
     let lab = lived_in();
     // The newest release of any of the verbs.
@@ -128,15 +128,15 @@ fn live(seed: u32) -> Option<String> {
         diary.push(format!("{words} {fault} -> {}", output.code));
         let tell = |what: &str| Some(format!("{}\n{what}\n{output}", diary.join("\n")));
         if !MAY_END.contains(&output.code) {
-            return tell("it ends like nothing that it may end like");
+            return tell("it ends with an exit code that is not allowed");
         }
         if strangers(&lab) != theirs {
-            return tell("a stranger was touched");
+            return tell("an item of another product was changed");
         }
         if output.code == 0 && words != "plan" && !Whole::is_at_rest(&lab) {
-            return tell("it ends well, and something is half-way");
+            return tell("it succeeds, and a change is incomplete");
         }
-        if let Some(lie) = lie(&lab) {
+        if let Some(lie) = wrong_status(&lab) {
             return tell(&lie);
         }
     }
@@ -146,7 +146,7 @@ fn live(seed: u32) -> Option<String> {
     let mut left = Whole::of(&lab).without_calicos_notes().against(&first.without_calicos_notes());
     left.retain(|line| !of_today(line));
     if strangers(&lab) != theirs {
-        left.push("a stranger was touched".into());
+        left.push("an item of another product was changed".into());
     }
     let own = lab.on_node("C/ProgramData/calicoctl-win").exists();
     (ended.code != 0 || !left.is_empty() || own)
@@ -154,7 +154,7 @@ fn live(seed: u32) -> Option<String> {
 }
 
 /// Returns an incorrect statement of `status`.
-fn lie(lab: &Lab) -> Option<String> {
+fn wrong_status(lab: &Lab) -> Option<String> {
     let output = lab.run("status -o json");
     let Ok(status) = serde_json::from_str::<serde_json::Value>(&output.stdout) else {
         return Some(format!("status: {output}"));
@@ -167,7 +167,7 @@ fn lie(lab: &Lab) -> Option<String> {
         return Some(format!("status on an interrupted run ({half_way}): {status}"));
     }
     if half_way {
-        return (overall == "Healthy").then(|| format!("half-way, and healthy: {status}"));
+        return (overall == "Healthy").then(|| format!("incomplete, and healthy: {status}"));
     }
     let registered = lab.read("node.yaml").contains("CalicoNode:");
     match overall {
@@ -187,7 +187,7 @@ fn after_random_days_the_node_is_consistent_and_can_be_restored() {
     let days = if full() { 100 } else { 30 };
     let first = std::env::var("CALICO_WIN_MATRIX_DAY").ok().and_then(|day| day.parse().ok()).unwrap_or(1);
     let days: Vec<u32> = (first..first + days).collect();
-    let wrong: Vec<String> = side_by_side(&days, |day| live(*day)).into_iter().flatten().collect();
+    let wrong: Vec<String> = side_by_side(&days, |day| run_day(*day)).into_iter().flatten().collect();
     println!("{} random days, from {first}: CALICO_WIN_MATRIX_DAY chooses the first", days.len());
     assert!(wrong.is_empty(), "{} days went wrong:\n{}", wrong.len(), wrong.join("\n\n"));
 }

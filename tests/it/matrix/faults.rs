@@ -29,7 +29,7 @@ const FAULTS: [(&str, &[&str]); 8] = [
 
 const ROLLED_BACK: i32 = 9;
 const INCOMPLETE: i32 = 10;
-/// The change is made, and it is unknown whether the node works: a cordoned node stays cordoned.
+/// The change is made, and it is unknown whether the node works: a cordoned node remains cordoned.
 const NOT_PROVED: i32 = 11;
 /// The node works, and the cluster could not be updated.
 const UNTOLD: [&str; 2] = ["NotAnnotated", "ClusterTracesLeft"];
@@ -58,7 +58,7 @@ fn wrong(ground: &Ground, fault: &str) -> Option<String> {
             return tell("the error does not say what failed and how to fix it");
         }
         if (output.code == ROLLED_BACK) != (document["rolled_back"] == true) {
-            return tell("whether it was rolled back is not said");
+            return tell("the error does not say whether it was rolled back");
         }
     }
     if document["changed"] == false {
@@ -67,7 +67,7 @@ fn wrong(ground: &Ground, fault: &str) -> Option<String> {
             lines.push("  a service was started or stopped".into());
         }
         if !lines.is_empty() {
-            return tell(&format!("it says that nothing was changed, and this was:\n{}", lines.join("\n")));
+            return tell(&format!("it says that nothing was changed, but this was:\n{}", lines.join("\n")));
         }
     }
     let differs = |whole: &Whole, from: &Whole| {
@@ -80,7 +80,7 @@ fn wrong(ground: &Ground, fault: &str) -> Option<String> {
     if output.code != INCOMPLETE {
         let journal = lab.on_node("C/ProgramData/calicoctl-win/journal.jsonl").exists();
         if !Whole::is_at_rest(&lab) && (output.code != NOT_PROVED || journal) {
-            return tell("something is half-way, and that is not said");
+            return tell("a change is incomplete, and the error does not say so");
         }
         let wanted = match output.code {
             0 | NOT_PROVED => &ground.new,
@@ -89,10 +89,10 @@ fn wrong(ground: &Ground, fault: &str) -> Option<String> {
         };
         if Whole::is_at_rest(&lab) {
             let mut lines = differs(&Whole::of(&lab), wanted);
-            // A release that was downloaded for a run that never began is kept for the next one.
+            // A release that was downloaded for a run that never started is kept for the next one.
             lines.retain(|line| [0, ROLLED_BACK].contains(&output.code) || !line.contains("/store/trees/"));
             if !lines.is_empty() {
-                return tell(&format!("another state than the exit code says:\n{}", lines.join("\n")));
+                return tell(&format!("the state does not match the exit code:\n{}", lines.join("\n")));
             }
         }
     }
@@ -103,7 +103,7 @@ fn wrong(ground: &Ground, fault: &str) -> Option<String> {
     }
     let whole = Whole::of(&lab);
     if whole.strangers() != ground.old.strangers() {
-        return tell("a stranger was touched");
+        return tell("an item of another product was changed");
     }
     let ends = [&ground.new, &ground.old, &ground.undone];
     let ends = if output.code == NOT_PROVED { &ends[..1] } else { &ends[..] };

@@ -1,10 +1,10 @@
-//! The proof that the issue asks for: every verb that changes a node, stopped, failed and slowed at every point, beside
-//! other products, and random days in a node's life. The node and its cluster are compared completely, and each run is
-//! a real process.
+//! The crash and fault matrix: every verb that changes a node, stopped, failed and slowed down at every point, on a node
+//! with other products, and random days of a node. The node and its cluster are compared completely, and each run is a
+//! real process.
 //!
 //! By default a sample of each kind is tested; with `CALICO_WIN_MATRIX=full`, everything.
 
-#![allow(clippy::print_stdout, reason = "the number of points is to be seen")]
+#![allow(clippy::print_stdout, reason = "it prints the number of points")]
 
 mod calls;
 mod crashes;

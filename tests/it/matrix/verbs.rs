@@ -48,7 +48,7 @@ pub const ROWS: [Row; 14] = [
     // From the layout with calico-node.exe to the one with calico.exe.
     Row {
         name: "upgrade across layouts",
-        start: beside_a_newer_calico,
+        start: with_a_newer_calico_on_linux,
         words: "upgrade -y --release v3.33.0",
         drift: nobody,
     },
@@ -94,7 +94,7 @@ const FILES: [(&str, &str); 6] = [
     ("C/Contoso/agent.exe", "a stranger's"),
 ];
 
-/// The items of others in `node.yaml` that never change: a word of each.
+/// The items of other products in `node.yaml` that never change: a word of each.
 pub const NEVER_TOUCHED: [(&str, &[&str]); 6] = [
     ("networks", &["contoso", "nat"]),
     ("services", &["ContosoAgent", "containerd", "hns", "kubelet"]),
@@ -104,10 +104,10 @@ pub const NEVER_TOUCHED: [(&str, &[&str]); 6] = [
     ("files", &["C/Contoso/agent.exe", "C/Program Files/containerd/cni/bin/contoso.exe"]),
 ];
 
-/// The key of the marks of others on the Node object.
+/// The key of the marks of other products on the Node object.
 pub const THEIRS: &str = "contoso.example/owner";
 
-/// A node with items of others. Its cluster has seen it before: what Calico itself leaves there (its block, its
+/// A node with items of other products. Its cluster knows it: what Calico itself leaves there (its block, its
 /// annotations) and the token secret, which remains for other nodes, exist already, so that a restored node is exactly
 /// the same.
 pub fn lived_in() -> Lab {
@@ -131,7 +131,7 @@ pub fn lived_in() -> Lab {
     lab
 }
 
-/// Marks the Node object for others: a label, an annotation and a taint.
+/// Marks the Node object for other products: a label, an annotation and a taint.
 fn others_mark_the_node(lab: &Lab) {
     let file = lab.path("node/cluster/cluster.json");
     let mut saved: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
@@ -166,7 +166,7 @@ pub fn installed() -> Lab {
 }
 
 /// Calico on Linux has the target release already.
-fn beside_a_newer_calico() -> Lab {
+fn with_a_newer_calico_on_linux() -> Lab {
     let lab = installed();
     lab.linux_runs("v3.33.0");
     lab

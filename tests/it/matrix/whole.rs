@@ -20,8 +20,8 @@ pub struct Whole(BTreeMap<String, String>);
 
 const STATE: &str = "C/ProgramData/calicoctl-win/";
 
-/// What a run writes besides the node's items: its log, its result, who holds the lock; and what the agents recorded:
-/// the adapters before a virtual switch took one, and their own state.
+/// What a run writes besides the node's items: its log, its result, the holder of the lock; and what the agents
+/// recorded: the adapters before a virtual switch was created, and their own state.
 const OF_RUNS: [&str; 7] = ["logs/", "state/last-run.json", "state/runs/", "lock", "lock.json", "node.save", "agent/"];
 
 /// Pods belong to the cluster's own controllers and kubelets. The Lease of a killed run expires by itself.
@@ -56,7 +56,7 @@ impl Whole {
         Self::all(lab, false)
     }
 
-    /// A node at any moment, half done or not.
+    /// A node at any moment, with a complete change or not.
     pub fn now(lab: &Lab) -> Self {
         Self::all(lab, true)
     }
@@ -89,7 +89,7 @@ impl Whole {
         lines
     }
 
-    /// Returns what was changed on the node or in its cluster between two moments, one per line, without our own
+    /// Returns what was changed on the node or in its cluster between two moments, one per line, without the program's own
     /// records and the Leases. A pod that was moved away has another name elsewhere.
     pub fn touched_since(&self, before: &Self) -> Vec<String> {
         let own = |line: &String| line.contains(STATE) || line.contains("  leases.") || line.contains("  events/");
@@ -105,7 +105,7 @@ impl Whole {
         digest.len() == 64 && receipts.into_iter().any(|(_, text)| text.contains(digest))
     }
 
-    /// Without Calico's own notes on its Node: its last addresses remain there.
+    /// Without Calico's own annotations of its Node: its last addresses remain there.
     pub fn without_calicos_notes(mut self) -> Self {
         for (_, text) in self.0.iter_mut().filter(|(name, _)| name.starts_with("nodes/")) {
             let mut node: Value = serde_json::from_str(text).unwrap();
@@ -117,7 +117,7 @@ impl Whole {
         self
     }
 
-    /// Without the Node's note of its settings, if the run reported that it could not be written.
+    /// Without the Node's annotation with its settings, if the run reported that it could not be written.
     pub fn without_achieved(&self) -> Self {
         let mut seen = self.0.clone();
         for (_, text) in seen.iter_mut().filter(|(name, _)| name.starts_with("nodes/")) {
@@ -135,7 +135,7 @@ impl Whole {
         self.0.iter().map(|(name, text)| (name.as_str(), text.as_str()))
     }
 
-    /// Returns the items of others, which are the same at every moment.
+    /// Returns the items of other products, which are the same at every moment.
     pub fn strangers(&self) -> BTreeMap<String, String> {
         let named = NEVER_TOUCHED.iter().flat_map(|(kind, names)| names.iter().map(move |name| (*kind, *name)));
         let mut theirs = BTreeMap::new();
@@ -166,7 +166,7 @@ impl Whole {
         model.adapters.iter().any(|adapter| adapter.arriving.is_some())
     }
 
-    /// Nothing is half done, and nothing that a run prepared remains.
+    /// No change is incomplete, and nothing that a run prepared remains.
     pub fn is_at_rest(lab: &Lab) -> bool {
         let ours = |name: &str| lab.on_node(&format!("{STATE}{name}")).exists();
         !ours("journal.jsonl") && !ours("state/cordon.json")
@@ -188,7 +188,7 @@ fn files(lab: &Lab, moment: bool, seen: &mut BTreeMap<String, String>) {
             let access = access(&path);
             if is_folder {
                 folders.push(path);
-                // Our own folders remain while they contain anything; empty ones do not count.
+                // The program's folders remain while they contain anything; empty ones do not count.
                 if own.is_none() {
                     seen.insert(format!("{name}/ {access}"), String::new());
                 }
@@ -198,7 +198,7 @@ fn files(lab: &Lab, moment: bool, seen: &mut BTreeMap<String, String>) {
             let text = String::from_utf8_lossy(&bytes);
             let text = match own {
                 Some(own) if own.starts_with("receipts/") && own.ends_with(".json") => receipt(&text),
-                Some("journal.jsonl" | "state/cordon.json") if !moment => panic!("{name} is still there: {text}"),
+                Some("journal.jsonl" | "state/cordon.json") if !moment => panic!("{name} still exists: {text}"),
                 Some(_) => masked(&text),
                 None => text.into_owned(),
             };
@@ -213,11 +213,11 @@ fn difference(now: Option<&String>, wanted: Option<&String>) -> String {
         return if now.is_some() { "should not be there".into() } else { "is missing".into() };
     };
     let same = now.bytes().zip(wanted.bytes()).take_while(|(a, b)| a == b).count();
-    let around = |text: &str| {
+    let context = |text: &str| {
         let part = &text.as_bytes()[same.saturating_sub(60).min(text.len())..(same + 60).min(text.len())];
         String::from_utf8_lossy(part).into_owned()
     };
-    format!("`{}` and not `{}`", around(now), around(wanted))
+    format!("`{}` instead of `{}`", context(now), context(wanted))
 }
 
 /// A receipt without the time and the run. The order of its lists does not count.

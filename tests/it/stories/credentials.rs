@@ -348,7 +348,7 @@ fn the_agent_renews_a_token_after_two_thirds_of_its_life_and_reports_a_refusal()
     let due = aged(&lab, &young, |life| life / 10);
     put(&lab, &due);
     let log = agent(&lab);
-    assert!(log.contains(r"the token in C:\CalicoWindows\calico-kube-config was renewed, it holds until"), "{log}");
+    assert!(log.contains(r"the token in C:\CalicoWindows\calico-kube-config was renewed, it is valid until"), "{log}");
     let new = token(&lab);
     assert!(new != due && !log.contains(&new));
     let status = lab.run("status -o json").exits(0).json();
@@ -361,7 +361,7 @@ fn the_agent_renews_a_token_after_two_thirds_of_its_life_and_reports_a_refusal()
     put(&lab, &due);
     let log = agent(&lab);
     let said = log.lines().find(|line| line.contains("TokenRenewalForbidden")).unwrap_or_else(|| panic!("{log}"));
-    for part in ["ends at ", "may not request tokens for itself", "explain TokenRenewalForbidden"] {
+    for part in ["expires at ", "may not request tokens for itself", "explain TokenRenewalForbidden"] {
         assert!(said.contains(part), "{part}: {said}");
     }
     assert_eq!(token(&lab), due);
@@ -457,17 +457,17 @@ fn a_host_process_pod_uses_the_api_server_that_it_is_given() {
             told.replace(&port, "PORT")
         },
     ];
-    insta::assert_snapshot!(told.concat(), @r"
+    insta::assert_snapshot!(told.concat(), @"
     3 ApiServerAddress: the API server's address 127.0.0.1 is a ClusterIP, which a Windows host cannot reach
       set the API server's own address in the kubeconfig; in a HostProcess pod set KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT to it, as Calico's ConfigMap kubernetes-services-endpoint does
     7 ClusterRefused: the API server at https://127.0.0.1:PORT refuses the connection
-      the pod's KUBERNETES_SERVICE_HOST names it: a ClusterIP there is not reached from a Windows host, so set it and KUBERNETES_SERVICE_PORT to the API server's own address; is kube-apiserver running, and are address and port right? They stand as `server` in the kubeconfig
+      the pod's KUBERNETES_SERVICE_HOST names it: a ClusterIP there is not reached from a Windows host, so set it and KUBERNETES_SERVICE_PORT to the API server's own address; check that kube-apiserver runs, and the address and port in `server` of the kubeconfig
     4 NotHostProcess: KUBERNETES_SERVICE_HOST is not set
       kubernetes.credentials: host-process is for a pod with hostProcess: true and a mounted service account; elsewhere leave it out, or use token-request
     4 NotHostProcess: the pod's token cannot be read
       kubernetes.credentials: host-process is for a pod with hostProcess: true and a mounted service account; elsewhere leave it out, or use token-request
-    17 ClusterUnauthorized: the API server at https://127.0.0.1:PORT does not accept our credentials
-      the token or client certificate has expired, or is of another cluster: fetch a fresh kubeconfig
+    17 ClusterUnauthorized: the API server at https://127.0.0.1:PORT rejects the credentials
+      the token or client certificate has expired, or belongs to another cluster: get a new kubeconfig
     ");
     lab.picture_without_state().same_as(&before);
 

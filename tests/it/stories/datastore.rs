@@ -55,11 +55,11 @@ fn while_etcd_does_not_answer_repair_changes_nothing_and_status_names_etcd() {
     let etcd = format!("--set datastore.type=etcdv3 --set datastore.etcd.endpoints={}", member.url());
     let vxlan = "--set calicoNetwork.backend=vxlan --set calicoNetwork.vxlan.vxlanVNI=4096";
     let _there = lab.run(&format!("install -y {vxlan} {etcd}")).exits(0);
-    member.go_away();
+    member.stop();
     boots_without_datastore(&lab);
     waits_for_it(&lab, "refuses the connection");
 
-    member.come_back();
+    member.start_again();
     is_repaired(&lab);
 }
 

@@ -140,8 +140,8 @@ fn every_blocking_pod_is_reported_at_once_before_the_node_is_cordoned() {
     let refused = town.run("node drain -y -o json --ignore-daemonsets=false").exits(8).json();
     assert_eq!((refused["error"]["id"].as_str(), &refused["changed"]), (Some("DrainRefused"), &json!(false)));
     insta::assert_snapshot!(why(&refused), @"
-    demo/agent-1 is kept here by DaemonSet demo/agent (--ignore-daemonsets leaves it)
-    demo/bare has no controller that would make it again (--force deletes it for good)
+    demo/agent-1 belongs to DaemonSet demo/agent (--ignore-daemonsets skips it)
+    demo/bare has no controller that would re-create it (--force deletes it for good)
     demo/scratch has data in an emptyDir volume (--delete-emptydir-data deletes it)
     ");
     assert!(!town.cordoned(), "unlike kubectl");
@@ -154,7 +154,7 @@ fn every_blocking_pod_is_reported_at_once_before_the_node_is_cordoned() {
       - demo/scratch
       - demo/web-5d8f7c9b6d-4xkzq
       - demo/web-5d8f7c9b6d-9vlmt
-        demo/agent-1 belongs to a DaemonSet, which would start it again
+        demo/agent-1 belongs to a DaemonSet, which would re-create it
     dry run: node win-a1 would be cordoned and drained
     result: OK (exit 0) changed=false reboot=false
     ");
@@ -172,9 +172,9 @@ fn a_budget_that_can_never_allow_it_is_named_at_once() {
     let refused = town.run("node drain -y -o json").exits(8).json();
     assert_eq!(refused["error"]["id"], "DrainNeverAllowed");
     insta::assert_snapshot!(why(&refused), @"
-    demo/alone: budget demo/alone: 0 disruptions allowed, 1 of 1 pods healthy, 1 needed; it can never allow one
-    demo/web-5d8f7c9b6d-4xkzq: is under 2 budgets (demo/web, demo/web-too), which Kubernetes refuses always
-    demo/web-5d8f7c9b6d-9vlmt: is under 2 budgets (demo/web, demo/web-too), which Kubernetes refuses always
+    demo/alone: budget demo/alone: 0 disruptions allowed, 1 of 1 pods healthy, 1 needed; it can never allow an eviction
+    demo/web-5d8f7c9b6d-4xkzq: is under 2 budgets (demo/web, demo/web-too), which Kubernetes always refuses
+    demo/web-5d8f7c9b6d-9vlmt: is under 2 budgets (demo/web, demo/web-too), which Kubernetes always refuses
     ");
     assert!(!town.cordoned() && town.pods().len() == 3);
     let _deleted = town.run("node drain -y --disable-eviction").exits(0);
@@ -263,7 +263,7 @@ fn a_pod_that_hangs_is_named_with_its_finalizers_and_the_node_is_uncordoned() {
     town.pod("held", &held, &json!({}));
     let late = town.run("node drain -y -o json --timeout 2s").exits(8).json();
     assert_eq!(late["error"]["id"], "DrainTimeout");
-    assert_eq!(late["error"]["what"], "1 of 3 pods had not left node win-a1 after 2 s");
+    assert_eq!(late["error"]["what"], "1 of 3 pods still on node win-a1 after 2 s");
     assert!(why(&late).contains("demo/held") && why(&late).contains("example.com/hold"), "{late}");
     assert!(!town.cordoned());
 
@@ -273,7 +273,7 @@ fn a_pod_that_hangs_is_named_with_its_finalizers_and_the_node_is_uncordoned() {
     assert!(town.cordoned());
     let progress: Vec<_> = late.iter().filter(|line| line["type"] == "drain_progress").collect();
     let ending = progress.iter().rev().find_map(|line| line["ending"][0].as_str()).unwrap_or_default();
-    assert!(ending.starts_with("demo/held is ending since ") && ending.ends_with("example.com/hold"), "{progress:#?}");
+    assert!(ending.starts_with("demo/held: terminating for ") && ending.ends_with("example.com/hold"), "{progress:#?}");
 }
 
 #[test]

@@ -55,7 +55,7 @@ fn the_first_steps_install_check_and_uninstall() {
     insta::assert_snapshot!(lab.run("install --yes").exits(0).screen(), @r"
     calicoctl-win VERSION on win-a1: Windows Server 2022 build 20348.2700, containerd 1.7.27
     [ OK ]  cluster         https://10.20.0.10:6443, Kubernetes v1.36.2, Calico v3.32.1  SECONDS
-    [ OK ]  release         Calico v3.32.1, 27 files, 2.36 KiB, sha256 DIGEST ok  SECONDS
+    [ OK ]  release         Calico v3.32.1, 27 files, 2.44 KiB, sha256 DIGEST ok  SECONDS
     Settings:
       calico.version                v3.32.1
       calicoNetwork.backend         vxlan

@@ -60,7 +60,7 @@ fn every_verb_refuses_a_node_that_another_machine_is_changing() {
         let refused = lab.run(&format!("{words} -o json")).exits(14).json();
         assert_eq!((&refused["error"]["id"], &refused["changed"]), (&json!("NodeLeased"), &json!(false)), "{words}");
         let what = refused["error"]["what"].as_str().unwrap();
-        let said = "node win-a1 is being changed by run r7 on jump-host, whose Lease holds until 20";
+        let said = "node win-a1 is being changed by run r7 on jump-host, whose Lease is valid until 20";
         assert!(what.starts_with(said), "{words}: {what}");
         lab.picture_without_state().same_as(&before);
         let node = lab.object("nodes", "win-a1").unwrap();
@@ -72,7 +72,7 @@ fn every_verb_refuses_a_node_that_another_machine_is_changing() {
     for (lab, words) in [(&lab, "repair -y"), (&interrupted, "resume -y")] {
         lab.edit_object(KIND, NAME, old);
         let _done = lab.run(words).exits(0);
-        assert_eq!(holder(lab), None, "{words}: it is given back");
+        assert_eq!(holder(lab), None, "{words}: it is released");
     }
 }
 

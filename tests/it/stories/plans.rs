@@ -6,9 +6,9 @@ use crate::lab::Lab;
 fn a_plan_shows_everything_and_changes_nothing() {
     let lab = Lab::node();
     let before = lab.picture();
-    insta::assert_snapshot!(lab.run("plan").exits(0).screen(), @r"
+    insta::assert_snapshot!(lab.run("plan").exits(0).screen(), @"
     [ OK ]  cluster         https://10.20.0.10:6443, Kubernetes v1.36.2, Calico v3.32.1  SECONDS
-    [ OK ]  release         Calico v3.32.1, 27 files, 2.36 KiB, sha256 DIGEST ok  SECONDS
+    [ OK ]  release         Calico v3.32.1, 27 files, 2.44 KiB, sha256 DIGEST ok  SECONDS
     Settings:
       calico.version                v3.32.1
       calicoNetwork.backend         vxlan

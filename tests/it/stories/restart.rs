@@ -194,7 +194,7 @@ fn without_kubelets_kubeconfig_the_nodes_own_login_must_have_the_right() {
         let log = fs::read_dir(lab.on_node("C/ProgramData/calicoctl-win/logs")).unwrap();
         let files = log.map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
         let said = files.map(|path| fs::read_to_string(path).unwrap()).collect::<String>();
-        said.contains("system:serviceaccount:calico-system:calico-node may not patch nodes of the core group")
+        said.contains("system:serviceaccount:calico-system:calico-node cannot patch nodes of the core group")
     };
     while !refused(&lab) {
         assert!(begun.elapsed() < Duration::from_secs(60), "nobody tried");

@@ -37,7 +37,7 @@ fn over(lab: &Lab) -> bool {
 /// The trial is over and the node has its previous state, without traces.
 #[track_caller]
 fn await_revert(lab: &Lab, limit: u64) {
-    until(lab, limit, "it goes back", over);
+    until(lab, limit, "it is reverted", over);
     let _settled = lab.run("status --wait --timeout 60s").exits(0);
     assert_eq!(vsid(lab), Some(4096));
     let status = status(lab);
@@ -123,7 +123,7 @@ fn an_unreachable_gateway_reverts_the_change_early() {
     let _tried = lab.run(&format!("{TRY} --confirm-timeout 30s")).exits(0);
     let begun = Instant::now();
     lab.edit_yaml(|yaml| format!("{yaml}silent: [10.20.0.1]\n"));
-    until(&lab, 29, "it goes back", over);
+    until(&lab, 29, "it is reverted", over);
     assert!(begun.elapsed() < Duration::from_secs(29), "it is the deadline that took it back");
     await_revert(&lab, 60);
     let log = fs::read_dir(lab.on_node("C/ProgramData/calicoctl-win/logs")).unwrap();
@@ -167,7 +167,7 @@ fn a_power_failure_during_the_trial_does_not_change_its_end() {
     let _tried = lab.run(&format!("{TRY} --confirm-timeout 8s")).exits(0);
     lab.end_guards();
     std::thread::sleep(Duration::from_secs(9));
-    assert_eq!((vsid(&lab), over(&lab)), (Some(5000), false), "nobody is there to take it back");
+    assert_eq!((vsid(&lab), over(&lab)), (Some(5000), false), "nothing reverts it");
     let _boot = lab.run("service restart").exits(0);
     await_revert(&lab, 60);
 }

@@ -45,7 +45,10 @@ fn the_agent_renews_a_token_that_is_due_and_felix_reads_the_new_one() {
         house.read(r"ProgramData\calicoctl-win\logs\calico\calico-node.log"),
         house.read(r"ProgramData\calicoctl-win\logs\calico\calico-felix.log")
     );
-    assert!(logs.contains(r"the token in C:\CalicoWindows\calico-kube-config was renewed, it holds until"), "{logs}");
+    assert!(
+        logs.contains(r"the token in C:\CalicoWindows\calico-kube-config was renewed, it is valid until"),
+        "{logs}"
+    );
     assert!(logs.contains("the node's credentials were renewed"), "{logs}");
     assert!(!logs.contains(&token(&house)), "the token is in the log");
     let status = house.until_healthy();

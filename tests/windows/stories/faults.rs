@@ -44,7 +44,7 @@ fn an_hns_that_is_starting_is_retried() {
     house.run("service start").exits(0);
     house.until_healthy();
     let log = house.read(r"ProgramData\calicoctl-win\logs\calico\calico-node.log");
-    assert_eq!(log.matches("it is asked again").count(), 1, "{log}");
+    assert_eq!(log.matches("HNS is asked again").count(), 1, "{log}");
 }
 
 /// hcsshim 95: a network created right after the last one was deleted meets an adapter that has not returned yet.
@@ -219,7 +219,7 @@ fn b12_a_clock_that_is_set_back_and_another_time_zone_wipe_no_network() {
     times.dedup();
     assert_eq!(times.len(), 3, "each zone writes the boot's time in another way: {times:#?}");
     let log = house.read(r"ProgramData\calicoctl-win\logs\calico\calico-node.log");
-    let mut begun = log.lines().filter(|line| line.contains("the agent of CalicoNode begins")).collect::<Vec<_>>();
+    let mut begun = log.lines().filter(|line| line.contains("the agent of CalicoNode starts")).collect::<Vec<_>>();
     assert_eq!(begun.len(), 3, "{log}");
     let order = begun.clone();
     begun.sort_unstable();

@@ -100,7 +100,7 @@ fn a_bare_node_gets_calico_and_is_restored_as_it_was() {
 
     let again = house.install_json(0);
     assert_eq!((&again["status"], &again["changed"]), (&"no_changes".into(), &false.into()), "{again:#}");
-    assert_eq!(house.starts("felix").len(), 1, "nothing was started anew");
+    assert_eq!(house.starts("felix").len(), 1, "nothing was restarted");
     // Defect B31: upstream's rule is created only together with External, and never removed.
     #[cfg(not(windows))]
     assert_eq!(house.read("test/firewall").lines().count(), 2, "{}", house.read("test/firewall"));

@@ -190,7 +190,7 @@ fn ends_old_or_new(verb: &Verb, chosen: fn(usize) -> bool) {
             house.load(&there);
             if in_drain {
                 let left = || !house.read(JOURNAL).is_empty() || house.machine.c(CORDON).exists();
-                eventually("the drain to be taken back", SOON, || (!left()).then_some(()));
+                eventually("the drain to be undone", SOON, || (!left()).then_some(()));
             }
             let ended = house.run(verb_after);
             let wanted = match (interrupted && !in_drain, verb_after) {

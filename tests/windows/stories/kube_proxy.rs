@@ -126,7 +126,7 @@ fn kube_proxy_balances_on_our_network_and_on_the_next_one() {
 
     let network = house.hns()["Calico"]["ID"].clone();
     let said = house.run("reconfigure -y --set calicoNetwork.vxlan.vxlanVNI=5000").exits(0).stdout;
-    assert_ne!(house.hns()["Calico"]["ID"], network, "the network was made again");
+    assert_ne!(house.hns()["Calico"]["ID"], network, "the network was re-created");
     // It keeps what it knows of the network that is gone, so it is stopped before and started after it.
     let at = |words: &str| said.find(words).unwrap_or_else(|| panic!("{words}:\n{said}"));
     assert!(at("services-stop   kube-proxy, CalicoFelix, CalicoNode") < at("hns-network     Calico"), "{said}");

@@ -155,7 +155,7 @@ fn after_a_boot_a_pod_that_lost_its_endpoint_is_re_created() {
         (house.fluent_bit()["metadata"]["uid"] != before["metadata"]["uid"]).then_some(())
     });
     house.until_healthy();
-    assert_ne!(house.hns()["Calico"]["ID"], id, "the network was made anew");
+    assert_ne!(house.hns()["Calico"]["ID"], id, "the network was re-created");
     assert_eq!(house.read(CONF), conf);
     let events = house.cluster().as_admin(&Method::GET, "/api/v1/namespaces/demo/events", None).unwrap();
     let told = events["items"].as_array().unwrap().iter().find(|event| event["reason"] == "NetworkLost").unwrap();

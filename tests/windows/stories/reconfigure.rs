@@ -83,7 +83,7 @@ fn another_vni_drains_the_node_re_creates_the_network_and_uncordons_it() {
     let status = house.until_healthy();
     assert_eq!((vsid(&house), house.pods(), house.cordoned()), (json!(5000), 0, false), "{status:#}");
     #[cfg(not(windows))]
-    assert_ne!(network_id(&house), before, "the network was made anew");
+    assert_ne!(network_id(&house), before, "the network was re-created");
     assert_eq!(house.kubernetes_node()["spec"]["taints"].as_array().map_or(0, Vec::len), 0);
     assert!(house.kubernetes_node()["metadata"]["annotations"]["calicoctl-win/settings"].is_string());
     // Felix programs routes with the VNI of the network.
@@ -93,7 +93,7 @@ fn another_vni_drains_the_node_re_creates_the_network_and_uncordons_it() {
 
     let again = house.run(&format!("{VNI} -o json")).exits(0).json();
     assert_eq!(again["status"], "no_changes", "{again:#}");
-    assert_eq!(house.starts("felix").len(), 2, "nothing was started anew");
+    assert_eq!(house.starts("felix").len(), 2, "nothing was restarted");
 
     // Back, which is an ordinary change.
     let back = house.run("rollback -y -o json").exits(0).json();
@@ -199,7 +199,7 @@ fn a_drain_that_a_budget_forbids_changes_nothing() {
     assert_eq!((house.pods(), house.cordoned()), (2, false));
     let after = (house.hns(), house.read(r"ProgramData\calicoctl-win\services.json"));
     assert_eq!(after, before);
-    assert_eq!(house.starts("felix").len(), 1, "nothing was started anew");
+    assert_eq!(house.starts("felix").len(), 1, "nothing was restarted");
     let status = house.until_healthy();
     assert_eq!(status["run"], Value::Null, "{status:#}");
 }
@@ -220,7 +220,7 @@ impl House {
     #[track_caller]
     fn until_rolled_back(&self) {
         let trial = r"ProgramData\calicoctl-win\state\trial.json";
-        eventually("the node to go back", 2 * SOON, || {
+        eventually("the node to be reverted", 2 * SOON, || {
             (vsid(self) == 4096 && !self.machine.c(trial).exists()).then_some(())
         });
     }

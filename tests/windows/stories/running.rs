@@ -176,7 +176,7 @@ fn a_reader_that_keeps_a_log_from_being_rotated_costs_no_line() {
     const LOG: &str = r"C:\ProgramData\calicoctl-win\logs\calico\calico-felix.log";
     let Some(house) = House::installed() else { return };
     let log = house.machine.c(r"ProgramData\calicoctl-win\logs\calico\calico-felix.log");
-    let rotated = || calicoctl_win::agent::logs::put_aside(&log);
+    let rotated = || calicoctl_win::agent::logs::rotated_files(&log);
     eventually("the log", SOON, || log.exists().then_some(()));
     house.machine.file("test/reader.exe", crate::house::standin("kubelet.exe"));
     let mut reader = house.machine.start_program(r"C:\test\reader.exe", &["--read", LOG], "test/reader-said");
