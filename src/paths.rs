@@ -1,12 +1,12 @@
-//! Where Calico's files lie on the node, below the root that the settings name.
+//! Paths of Calico's files on the node, below the root in the settings.
 
 use crate::values::WinPath;
 
-/// The folder of our own state on the node. SYSTEM and Administrators only.
+/// The folder of this program's state on the node. SYSTEM and Administrators only.
 pub const STATE_DIR: &str = r"C:\ProgramData\calicoctl-win";
 
 /// The folder of the services' logs, unless the settings name another. Not in the release's tree as upstream's: that is
-/// swapped as a whole, and Windows renames no folder in which a log shipper has a file open.
+/// replaced as a whole, and Windows does not rename a folder in which a log shipper has a file open.
 pub const LOG_DIR: &str = r"C:\ProgramData\calicoctl-win\logs\calico";
 
 /// Name of the node's own kubeconfig; upstream's scripts use the same.
@@ -27,13 +27,13 @@ pub fn config_ps1(root: &WinPath) -> WinPath {
     root.join("config.ps1")
 }
 
-/// Rules that Felix applies before all policy. It looks for them beside its executable, once, at start.
+/// Rules that Felix applies before all policy. It looks for them next to its executable, once, at start.
 pub fn static_rules(root: &WinPath) -> WinPath {
     root.join("static-rules.json")
 }
 
-/// Name of the folder for the etcd client's files. Every release of ours has it, since its tree is only ever swapped as
-/// a whole.
+/// Name of the folder for the etcd client's files. Every staged release has it, because its tree is only
+/// replaced as a whole.
 pub const ETCD_TLS: &str = "etcd-tls";
 
 /// confd's configuration and templates, and its working folder.

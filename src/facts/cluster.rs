@@ -234,11 +234,11 @@ pub struct ClusterNode {
 }
 
 /// What an EKS cluster has for Windows nodes, in `kube-system`. None means absent or unreadable:
-/// [`ClusterFacts::unanswered`] tells which.
+/// [`ClusterFacts::unanswered`] says which.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EksFacts {
-    /// `enable-windows-ipam` of the ConfigMap `amazon-vpc-cni`: Amazon's own controller, which runs beside the API
+    /// `enable-windows-ipam` of the ConfigMap `amazon-vpc-cni`: Amazon's own controller, which runs next to the API
     /// server, assigns addresses to Windows pods.
     pub windows_ipam: Option<bool>,
     /// The Deployments that exist of `vpc-resource-controller` and `vpc-admission-webhook`, which assign the addresses

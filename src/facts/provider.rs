@@ -1,4 +1,4 @@
-//! The platforms, and what each of them brings along.
+//! The platforms, and their defaults.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -38,14 +38,14 @@ pub struct Brings {
     pub metadata_route: MetadataRoute,
 }
 
-/// What becomes of the route to the cloud's metadata service.
+/// What happens to the route to the cloud's metadata service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetadataRoute {
-    /// There is none, or nothing takes it.
+    /// There is none, or nothing removes it.
     Left,
-    /// A vSwitch that Calico makes takes it.
+    /// A vSwitch that Calico creates removes it.
     LostToVSwitch,
-    /// It may be gone, whatever the backend.
+    /// It may be missing, whatever the backend.
     Lost,
 }
 

@@ -8,7 +8,7 @@ use reqwest::redirect;
 
 use crate::facts::Provider;
 
-/// Clouds answer in some milliseconds; elsewhere every install waits this long for nothing.
+/// Clouds answer in some milliseconds; elsewhere every install waits this long.
 const LIMIT: Duration = Duration::from_secs(1);
 /// The lifetime of an IMDSv2 token in seconds: it is used once.
 const TOKEN_TTL: &str = "60";
@@ -35,7 +35,7 @@ pub struct Answer {
 /// How a cloud's service is asked for the instance's name: none if it is not that cloud's.
 type Dialect = (Provider, &'static str, fn(&Metadata) -> Option<Option<String>>);
 
-/// The first that answers counts.
+/// The first answer applies.
 const DIALECTS: [Dialect; 2] = [
     (Provider::Ec2, "the EC2 instance metadata service", Metadata::ec2),
     (Provider::Gce, "the GCE metadata service", Metadata::gce),
@@ -56,7 +56,7 @@ impl Metadata {
         Self { base: None }
     }
 
-    /// Asks in all dialects at once.
+    /// Asks in all protocols at once.
     pub fn ask_all(&self) -> Vec<Answer> {
         self.ask(&DIALECTS)
     }

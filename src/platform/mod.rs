@@ -1,4 +1,4 @@
-//! Whose Kubernetes this machine belongs to, from its HNS networks, its services and the cloud's metadata service. The
+//! The platform of this machine, from its HNS networks, its services and the cloud's metadata service. The
 //! order is upstream's (reference: `Get-PlatformType`).
 
 pub mod metadata;

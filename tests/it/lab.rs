@@ -410,7 +410,7 @@ impl Output {
     }
 }
 
-/// Checks that each phase that begins has its own key and ends once, and that none ends without a beginning.
+/// Checks that each phase that begins has its own key and ends once, and that none ends without a start.
 #[track_caller]
 pub fn each_phase_ends(lines: &[Value]) {
     let keys = |kinds: &[&str]| {

@@ -213,7 +213,7 @@ mod tests {
         insta::assert_snapshot!(reasons.join("\n"), @r#"
         has no controller that would re-create it (--force deletes it for good)
         has data in an emptyDir volume (--delete-emptydir-data deletes it)
-        says cluster-autoscaler.kubernetes.io/safe-to-evict: "false" (--force evicts it anyway)
+        has the annotation cluster-autoscaler.kubernetes.io/safe-to-evict: "false" (--force evicts it anyway)
         "#);
         let forced = DrainOptions { force: true, delete_emptydir_data: true, ..DrainOptions::default() };
         assert_eq!(decide(&all, &forced), Fate::Goes);

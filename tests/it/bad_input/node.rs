@@ -190,7 +190,7 @@ fn a_failure_before_the_first_change_leaves_the_node_unchanged() {
 }
 
 #[test]
-fn files_that_others_hold_open_are_not_changed() {
+fn files_that_other_programs_have_open_are_not_changed() {
     let open = "openFiles:\n- {path: 'C:\\Program Files\\containerd\\cni\\conf\\10-calico.conf', by: notepad.exe}\n";
     let other = "services:\n  Contoso:\n    definition:\n      displayName: Contoso\n      description: Another product\n      \
                  imagePath: C:\\CalicoWindows\\x.exe\n      account: LocalSystem\n      start: auto\n    pid: 4711\n";

@@ -47,7 +47,7 @@ fn an_invalid_archive_is_refused() {
                  0000000000000000000000000000000000000000000000000000000000000000";
     let cases = [
         case("not there", "install -y --release other.zip", RELEASE, "ReleaseNotFound"),
-        case("cut short", "install -y --release short/calico-windows-v3.32.1.zip", RELEASE, "ReleaseTruncated"),
+        case("truncated", "install -y --release short/calico-windows-v3.32.1.zip", RELEASE, "ReleaseTruncated"),
         case("no zip", "install -y --release text/calico-windows-v3.32.1.zip", RELEASE, "ReleaseNotZip"),
         case("wrong digest", zeros, RELEASE, "ReleaseDigest"),
         case(
@@ -88,7 +88,7 @@ fn an_invalid_archive_is_refused() {
       error: there is no release at other.zip
         state: nothing was changed
         hint: check the path, or name a version or URL instead
-    cut short
+    truncated
       error: short/calico-windows-v3.32.1.zip: the archive is truncated, or damaged at its end (it does not end like a zip archive)
         state: nothing was changed
         hint: download it again: the download was probably interrupted

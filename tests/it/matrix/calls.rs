@@ -6,7 +6,7 @@ use std::fs;
 use crate::lab::Lab;
 
 /// The calls of one command, in order: `put file C:\CalicoWindows\config.ps1`. Calls of the programs that a service
-/// starts belong to other processes and are left out for points of a crash.
+/// starts belong to other processes and are not points of a crash.
 pub struct Calls {
     node: Vec<String>,
     api: Vec<String>,

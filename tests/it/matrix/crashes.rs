@@ -22,7 +22,7 @@ pub struct Ground<'a> {
     pub row: &'a Row,
     pub start: Lab,
     pub old: Whole,
-    /// The result of undoing a run: the old state, except for the drift that somebody caused.
+    /// The result of undoing a run: the old state, except for the drift before it.
     pub undone: Whole,
     pub new: Whole,
     /// The calls of the verb.
@@ -91,7 +91,7 @@ impl<'a> Ground<'a> {
         true
     }
 
-    /// A recovery leads to the new state or the old one: the one it aims at if anything on the node is half done.
+    /// A recovery leads to the new state or the old one: to its target if a change on the node is incomplete.
     fn ends(&self, lab: &Lab, words: &str, at: &str) {
         let half_way = lab.on_node("C/ProgramData/calicoctl-win/journal.jsonl").exists();
         let on_their_way = Whole::addresses_are_on_their_way(lab);
@@ -104,8 +104,8 @@ impl<'a> Ground<'a> {
             return wrong("the recovery does not end");
         }
         if on_their_way {
-            // HNS lost its caller while deleting a virtual switch. Windows restores the addresses all the same, in
-            // seconds that the sandbox only counts while somebody waits.
+            // HNS lost its caller while deleting a virtual switch. Windows restores the addresses anyway, in
+            // seconds that the sandbox counts only during waits.
             SandboxNode::open(&lab.path("node")).unwrap().pause(Duration::from_secs(60));
         }
         let whole = Whole::of(lab);
@@ -114,7 +114,7 @@ impl<'a> Ground<'a> {
         }
         let old = if half_way { &self.undone } else { &self.old };
         let (mut from_old, mut from_new) = (whole.against(old), whole.against(&self.new));
-        // A recovery that had reverted everything before it was killed leaves nothing half done, and no drift.
+        // A recovery that had reverted everything before it was killed leaves no incomplete change, and no drift.
         if !half_way && whole.against(&self.undone).len() < from_old.len() {
             from_old = whole.against(&self.undone);
         }
@@ -151,7 +151,7 @@ impl<'a> Ground<'a> {
         tally
     }
 
-    /// Tests crashes of the recovery, in both directions: from a few points that leave something half done, at points
+    /// Tests crashes of the recovery, in both directions: from a few points that leave an incomplete change, at points
     /// of the recovery.
     fn again(&self, points: &[Point], sample: usize) -> usize {
         let firsts = if sample == usize::MAX { 6 } else { 2 };

@@ -105,7 +105,7 @@ impl RealCluster {
                 "--leader-elect=false".into(),
                 "--bind-address=127.0.0.1".into(),
                 format!("--secure-port={secure}"),
-                // No kubelet answers for the Linux node: its pod stays all the same.
+                // No kubelet answers for the Linux node: its pod remains anyway.
                 "--controllers=*,-taint-eviction-controller".into(),
             ],
             "kube-controller-manager.log",

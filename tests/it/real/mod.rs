@@ -2,7 +2,7 @@
 //! kube-controller-manager, Calico's own definitions, and kubelet's own code for the node's pods. The machine is a
 //! sandbox. `packaging/real/prepare.sh` builds the programs; without them these tests report that they did not run.
 
-#![expect(clippy::print_stdout, reason = "the counts, and what a cluster said, are for whoever reads a failure")]
+#![expect(clippy::print_stdout, reason = "the counts, and what a cluster said, explain a failure")]
 
 #[allow(dead_code, reason = "tests/windows uses the rest")]
 mod api_server;
