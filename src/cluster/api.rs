@@ -226,7 +226,7 @@ impl Api {
         }
     }
 
-    pub fn tell(&self, event: Event) {
+    pub fn report(&self, event: Event) {
         self.events.lock().unwrap_or_else(PoisonError::into_inner).push(event);
     }
 
@@ -344,7 +344,7 @@ impl Api {
                 Some(pause) => {
                     let message =
                         format!("{}: {}; trying again in {} ms", call.name(), trouble.brief(), pause.as_millis());
-                    self.tell(Event::Log { message });
+                    self.report(Event::Log { message });
                     sleep(pause).await;
                 }
                 None => return Err(Failure::of(&self.server, call, trouble, self.limits)),
@@ -399,7 +399,7 @@ impl Api {
                         failure.fault.what,
                         pause.as_millis()
                     );
-                    self.tell(Event::Log { message });
+                    self.report(Event::Log { message });
                     sleep(pause).await;
                 }
                 None => return Err(failure),
@@ -440,7 +440,7 @@ impl Api {
             let text =
                 warning.split_once('"').map_or(warning, |(_, quoted)| quoted.strip_suffix('"').unwrap_or(quoted));
             let message = format!("the API server warns: {}", text.replace("\\\"", "\""));
-            self.tell(Event::Warning { id: "ClusterWarning", message });
+            self.report(Event::Warning { id: "ClusterWarning", message });
         }
     }
 }

@@ -106,7 +106,7 @@ async fn gather(api: &Arc<Api>, options: &FactsOptions<'_>, ca_unknown: bool) ->
         true => Some(Resources::ask(api, api_group)),
         false => {
             let message = "the cluster serves no Calico resources: Calico is not installed, or keeps its data in etcd";
-            api.tell(Event::Warning { id: "CalicoResourcesNotServed", message: message.to_owned() });
+            api.report(Event::Warning { id: "CalicoResourcesNotServed", message: message.to_owned() });
             None
         }
     };
@@ -258,7 +258,7 @@ fn tolerated<T>(api: &Api, answer: Result<Option<T>, Failure>, what: &str) -> Re
         Err(failure) if matches!(failure.status, Some(403 | 404)) => failure.fault.what,
         answer => return answer,
     };
-    api.tell(Event::Log { message: format!("{what} is not known: {reason}") });
+    api.report(Event::Log { message: format!("{what} is not known: {reason}") });
     Ok(None)
 }
 
@@ -301,7 +301,7 @@ fn kubeadm_cidrs(api: &Api, map: &ConfigMap) -> Option<Vec<Cidr>> {
     parsed
         .inspect_err(|error| {
             let message = format!("the service CIDR is not known: kubeadm-config is not readable: {error}");
-            api.tell(Event::Log { message });
+            api.report(Event::Log { message });
         })
         .ok()
 }

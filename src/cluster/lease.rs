@@ -341,28 +341,28 @@ mod tests {
         Owner { host: host.into(), machine: "4c1d".into(), run: run.into() }
     }
 
-    fn town() -> (tempfile::TempDir, EmbeddedCluster) {
+    fn embedded() -> (tempfile::TempDir, EmbeddedCluster) {
         let dir = tempfile::tempdir().unwrap();
         let cluster = EmbeddedCluster::start(dir.path(), &Seed::new("win-a1"), &[]).unwrap();
         (dir, cluster)
     }
 
-    fn client(town: &EmbeddedCluster) -> Cluster {
-        let text = town.admin_kubeconfig_direct();
+    fn client(embedded: &EmbeddedCluster) -> Cluster {
+        let text = embedded.admin_kubeconfig_direct();
         Cluster::connect(&text, Path::new("."), None, None, Limits::default()).unwrap()
     }
 
-    fn spec(town: &EmbeddedCluster) -> Option<Value> {
-        town.as_admin(&Method::GET, &lease_path("win-a1"), None).ok().map(|lease| lease["spec"].clone())
+    fn spec(embedded: &EmbeddedCluster) -> Option<Value> {
+        embedded.as_admin(&Method::GET, &lease_path("win-a1"), None).ok().map(|lease| lease["spec"].clone())
     }
 
     #[test]
     fn one_machine_at_a_time_changes_a_node() {
-        let (_dir, town) = town();
+        let (_dir, embedded) = embedded();
         let (here, there) = (owner("win-a1", "r1"), owner("jump-host", "r7"));
-        let cluster = client(&town);
+        let cluster = client(&embedded);
         cluster.take_lease("win-a1", &here).unwrap();
-        let taken = spec(&town).unwrap();
+        let taken = spec(&embedded).unwrap();
         assert_eq!((&taken["holderIdentity"], &taken["leaseTransitions"]), (&json!("win-a1/4c1d/r1"), &json!(0)));
 
         let error = cluster.take_lease("win-a1", &there).unwrap_err();
@@ -380,54 +380,54 @@ mod tests {
         assert_eq!(Fault::id_of(&cluster.take_lease("win-a1", &twin).unwrap_err()), "NodeLeased");
         // A run of the same machine, which holds the machine's lock: the previous run is dead.
         cluster.take_lease("win-a1", &owner("WIN-A1", "r2")).unwrap();
-        assert_eq!(spec(&town).unwrap()["leaseTransitions"], 1);
+        assert_eq!(spec(&embedded).unwrap()["leaseTransitions"], 1);
         assert!(cluster.release_lease("win-a1", &here).unwrap());
-        assert_eq!(spec(&town), None);
+        assert_eq!(spec(&embedded), None);
         cluster.take_lease("win-a1", &there).unwrap();
     }
 
     #[test]
     fn an_expired_lease_is_free() {
-        let (_dir, town) = town();
-        let cluster = client(&town);
+        let (_dir, embedded) = embedded();
+        let cluster = client(&embedded);
         cluster.take_lease("win-a1", &owner("jump-host", "r7")).unwrap();
         let old = json!({"spec": {"renewTime": "2026-01-02T15:04:05.000000Z"}});
-        town.as_admin(&Method::PATCH, &lease_path("win-a1"), Some(&old)).unwrap();
+        embedded.as_admin(&Method::PATCH, &lease_path("win-a1"), Some(&old)).unwrap();
         cluster.take_lease("win-a1", &owner("win-a1", "r1")).unwrap();
-        assert_eq!(spec(&town).unwrap()["holderIdentity"], "win-a1/4c1d/r1");
+        assert_eq!(spec(&embedded).unwrap()["holderIdentity"], "win-a1/4c1d/r1");
     }
 
     #[test]
     fn a_lease_is_renewed_during_a_run_and_then_released() {
-        let (_dir, town) = town();
-        let (cluster, here) = (client(&town), owner("win-a1", "r1"));
+        let (_dir, embedded) = embedded();
+        let (cluster, here) = (client(&embedded), owner("win-a1", "r1"));
         cluster.take_lease("win-a1", &here).unwrap();
-        let first = spec(&town).unwrap();
-        let renewer = LeaseRenewer::every(Duration::from_millis(1), client(&town), "win-a1", here.clone());
+        let first = spec(&embedded).unwrap();
+        let renewer = LeaseRenewer::every(Duration::from_millis(1), client(&embedded), "win-a1", here.clone());
         let begun = Instant::now();
-        while spec(&town).unwrap()["renewTime"] == first["renewTime"] {
+        while spec(&embedded).unwrap()["renewTime"] == first["renewTime"] {
             assert!(begun.elapsed() < Duration::from_secs(30), "it is never renewed");
             thread::yield_now();
         }
-        assert_eq!(spec(&town).unwrap()["acquireTime"], first["acquireTime"]);
+        assert_eq!(spec(&embedded).unwrap()["acquireTime"], first["acquireTime"]);
         let validity = renewer.validity();
         assert!(validity.left() > HOLDS - Duration::from_secs(30), "{:?}", validity.left());
         let theirs = json!({"spec": {"holderIdentity": "jump-host/r7"}});
-        town.as_admin(&Method::PATCH, &lease_path("win-a1"), Some(&theirs)).unwrap();
+        embedded.as_admin(&Method::PATCH, &lease_path("win-a1"), Some(&theirs)).unwrap();
         while !validity.left().is_zero() {
             assert!(begun.elapsed() < Duration::from_secs(30), "a Lease that another machine took is not valid");
             thread::yield_now();
         }
         let _lost = renewer.release().unwrap();
-        town.as_admin(&Method::DELETE, &lease_path("win-a1"), None).unwrap();
+        embedded.as_admin(&Method::DELETE, &lease_path("win-a1"), None).unwrap();
         cluster.take_lease("win-a1", &here).unwrap();
-        let renewer = LeaseRenewer::new(client(&town), "win-a1", here.clone());
+        let renewer = LeaseRenewer::new(client(&embedded), "win-a1", here.clone());
         assert!(renewer.release().unwrap());
-        assert_eq!(spec(&town), None);
+        assert_eq!(spec(&embedded), None);
 
         cluster.take_lease("win-a1", &here).unwrap();
-        let renewer = LeaseRenewer::new(client(&town), "win-a1", here);
+        let renewer = LeaseRenewer::new(client(&embedded), "win-a1", here);
         assert!(renewer.leave_for(Duration::from_secs(600)).unwrap());
-        assert_eq!(spec(&town).unwrap()["leaseDurationSeconds"], 600);
+        assert_eq!(spec(&embedded).unwrap()["leaseDurationSeconds"], 600);
     }
 }

@@ -91,7 +91,7 @@ pub(super) async fn run(
     stop: &dyn Fn() -> bool,
     events: Sink<'_>,
 ) -> Result<DrainPlan> {
-    let (reports, heard) = unbounded_channel();
+    let (reports, received) = unbounded_channel();
     let mut tasks = JoinSet::new();
     let tell = reports.clone();
     let listen = move |news| drop(tell.send(Report::Pods(news)));
@@ -124,11 +124,11 @@ pub(super) async fn run(
         plan: DrainPlan { evicted, remaining: survey.remaining },
         events,
     };
-    run.finish(heard, stop).await
+    run.finish(received, stop).await
 }
 
 impl Run<'_> {
-    async fn finish(mut self, mut heard: UnboundedReceiver<Report>, stop: &dyn Fn() -> bool) -> Result<DrainPlan> {
+    async fn finish(mut self, mut received: UnboundedReceiver<Report>, stop: &dyn Fn() -> bool) -> Result<DrainPlan> {
         let deadline = self.options.timeout.map(|limit| self.begun + limit);
         while !self.leaving.is_empty() {
             if stop() {
@@ -139,8 +139,8 @@ impl Run<'_> {
             }
             self.ask_due();
             let wake = deadline.map_or(self.next(), |deadline| deadline.min(self.next()));
-            match timeout_at(wake, heard.recv()).await {
-                Ok(Some(report)) => self.hear(report)?,
+            match timeout_at(wake, received.recv()).await {
+                Ok(Some(report)) => self.handle(report)?,
                 Ok(None) | Err(_) => self.look()?,
             }
         }
@@ -181,11 +181,11 @@ impl Run<'_> {
         }
     }
 
-    fn hear(&mut self, report: Report) -> Result<()> {
+    fn handle(&mut self, report: Report) -> Result<()> {
         match report {
             Report::Asked(uid, answered) => {
                 self.in_flight -= 1;
-                self.asked(&uid, answered)?;
+                self.answered(&uid, answered)?;
             }
             Report::Pods(News::Lost(failure)) => {
                 let since = self.lost.take().map_or_else(Instant::now, |(since, _)| since);
@@ -193,14 +193,14 @@ impl Run<'_> {
             }
             Report::Pods(news) => {
                 self.lost = None;
-                self.seen(news);
+                self.pods_changed(news);
             }
-            Report::Budgets(news) => self.counted(news),
+            Report::Budgets(news) => self.budgets_changed(news),
         }
         self.look()
     }
 
-    fn asked(&mut self, uid: &str, answered: Answered) -> Result<()> {
+    fn answered(&mut self, uid: &str, answered: Answered) -> Result<()> {
         // The watch may have reported it first.
         let Some(leaving) = self.leaving.get_mut(uid) else { return Ok(()) };
         let pod = leaving.pod.to_string();
@@ -231,7 +231,7 @@ impl Run<'_> {
                     return Err(never(self.node, format!("{pod}: {why}")));
                 }
                 // The budget changed while the request was pending: that update does not come again.
-                let news = matches!(leaving.state, State::Asked(heard) if heard < self.counts);
+                let news = matches!(leaving.state, State::Asked(received) if received < self.counts);
                 let open = news && !asked.is_empty() && asked.iter().all(|budget| budget.allows_now());
                 // If they differ, the copy of the budget is older than the response.
                 let known = asked.first().filter(|budget| !budget.allows_now());
@@ -256,7 +256,7 @@ impl Run<'_> {
     }
 
     /// Updates of pods from the watch: a pod is gone when its uid is.
-    fn seen(&mut self, news: News<Pod>) {
+    fn pods_changed(&mut self, news: News<Pod>) {
         let now = Timestamp::now();
         match news {
             News::There(pod) => self.is_there(pod, now),
@@ -276,12 +276,12 @@ impl Run<'_> {
         let given_up = pod.is_overdue(self.options, now);
         leaving.pod = pod;
         if given_up {
-            self.give_up();
+            self.skip_overdue();
         }
     }
 
     /// Skips pods whose deletion is overdue.
-    fn give_up(&mut self) {
+    fn skip_overdue(&mut self) {
         let now = Timestamp::now();
         let late: Vec<String> = self
             .leaving
@@ -308,7 +308,7 @@ impl Run<'_> {
     }
 
     /// Updates of budgets from the watch: pods of a budget that now allows evictions are due at once.
-    fn counted(&mut self, news: News<Budget>) {
+    fn budgets_changed(&mut self, news: News<Budget>) {
         let same =
             |a: &Budget, b: &Budget| a.metadata.name == b.metadata.name && a.metadata.namespace == b.metadata.namespace;
         match news {
@@ -334,7 +334,7 @@ impl Run<'_> {
 
     fn look(&mut self) -> Result<()> {
         if self.options.skip_wait_for_delete.is_some() {
-            self.give_up();
+            self.skip_overdue();
         }
         if let Some((_, failure)) = self.lost.take_if(|(since, _)| since.elapsed() > RETRY_FOR) {
             return Err(failure.into());
