@@ -6,6 +6,7 @@ use std::str::FromStr;
 use ipnet::Ipv4Net;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::{DeserializeFromStr, SerializeDisplay};
 
 /// A number of things with its noun: `1 pod`, `2 pods`.
 pub fn count(number: usize, noun: &str) -> String {
@@ -55,25 +56,11 @@ impl fmt::Display for Vni {
     }
 }
 
-/// Gives a newtype over `String` its serde, `Display` and `as_str`; `FromStr` checks.
-macro_rules! text_value {
-    ($name:ident) => {
-        impl TryFrom<String> for $name {
-            type Error = String;
-
-            fn try_from(text: String) -> Result<Self, String> {
-                text.parse()
-            }
-        }
-
-        impl From<$name> for String {
-            fn from(value: $name) -> Self {
-                value.0
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+/// Gives newtypes over `String` their `Display` and `as_str`.
+macro_rules! texts {
+    ($($name:ident),+) => {$(
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str(&self.0)
             }
         }
@@ -83,14 +70,15 @@ macro_rules! text_value {
                 &self.0
             }
         }
-    };
+    )+};
 }
+pub(crate) use texts;
+
+texts!(MacPrefix, NodeName, WinPath, Sha256);
 
 /// The first two octets of pod MAC addresses, for example `0E-2A`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, PartialEq, Eq, SerializeDisplay, DeserializeFromStr, JsonSchema)]
 pub struct MacPrefix(#[schemars(regex(pattern = r"^[0-9A-Fa-f]{2}-[0-9A-Fa-f]{2}$"))] String);
-text_value!(MacPrefix);
 
 impl FromStr for MacPrefix {
     type Err = String;
@@ -105,10 +93,8 @@ impl FromStr for MacPrefix {
 }
 
 /// The name of a Kubernetes Node: a DNS-1123 subdomain.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, PartialEq, Eq, SerializeDisplay, DeserializeFromStr, JsonSchema)]
 pub struct NodeName(String);
-text_value!(NodeName);
 
 impl FromStr for NodeName {
     type Err = String;
@@ -136,10 +122,8 @@ impl FromStr for NodeName {
 ///
 /// Not a [`std::path::PathBuf`], because plans for Windows are also made on Linux, where `join`
 /// writes the wrong separator.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, SerializeDisplay, DeserializeFromStr, JsonSchema)]
 pub struct WinPath(String);
-text_value!(WinPath);
 
 impl WinPath {
     /// A path that is a constant of this program.
@@ -224,8 +208,7 @@ impl Ord for WinPath {
 
 /// An IPv4 network in CIDR notation, as written (`10.96.0.0/12`). Windows nodes of Calico have no
 /// IPv6, so IPv6 is refused by name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, SerializeDisplay, DeserializeFromStr, JsonSchema)]
 #[schemars(with = "String")]
 pub struct Cidr(Ipv4Net);
 
@@ -256,20 +239,6 @@ impl FromStr for Cidr {
     }
 }
 
-impl TryFrom<String> for Cidr {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
-impl From<Cidr> for String {
-    fn from(cidr: Cidr) -> Self {
-        cidr.to_string()
-    }
-}
-
 impl fmt::Display for Cidr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
@@ -277,10 +246,8 @@ impl fmt::Display for Cidr {
 }
 
 /// A SHA-256 digest, 64 lower-case hexadecimal digits.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, SerializeDisplay, DeserializeFromStr, JsonSchema)]
 pub struct Sha256(#[schemars(regex(pattern = r"^[0-9a-f]{64}$"))] String);
-text_value!(Sha256);
 
 impl Sha256 {
     /// The digest of some bytes.

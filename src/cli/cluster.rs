@@ -9,7 +9,6 @@ use anyhow::Result;
 use super::args::ClusterVerb;
 use super::checks::show;
 use crate::cluster::{Cluster, FactsOptions, Patch, Preparation, Wishes};
-use crate::config::types::Auto;
 use crate::config::{Layered, Origin};
 use crate::facts::ClusterFacts;
 use crate::fault::{Exit, Fault};
@@ -130,10 +129,10 @@ pub(crate) fn text(patches: &[Patch]) -> String {
 }
 
 pub(super) fn facts(layered: &Layered, cluster: &Cluster) -> Result<ClusterFacts> {
-    let name = layered.config.spec.kubernetes.node_name.clone().and_then(Auto::given);
+    let name = layered.config.spec.kubernetes.node_name.0.clone();
     let run = settings::run(layered, None);
     cluster.facts(&FactsOptions {
-        node_name: name.as_ref().map(|name| name.0.as_str()),
+        node_name: name.as_ref().map(|name| name.as_str()),
         addresses: &[],
         namespace_override: run.connection.calico_namespace.as_deref(),
         needs: crate::run::login::needs(&run),

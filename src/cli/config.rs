@@ -31,7 +31,7 @@ pub(crate) fn run(verb: &Config, app: &mut App) -> Result<Ending> {
         Config::Diff => diff(app),
         Config::Validate { files } => validate(files, app),
         Config::Schema => {
-            app.reporter.raw(config::schema());
+            app.reporter.raw(&format!("{:#}\n", config::schema()));
             Ok(Ending::Quiet)
         }
     }

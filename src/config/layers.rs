@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value as Json;
 
 use super::errors::{Finding, suggestion};
-use super::schema::{self, Scalar, Shape};
+use super::schema::{self, Scalar, Schema};
 use super::spec::Config;
 use super::{Document, Origin, Override};
 use crate::yaml::{self, Node, Value};
@@ -42,16 +42,16 @@ impl Layers {
             path.insert(0, "spec");
         }
         let refuse = |problem: String| Finding::new(&given.from, &path.join("."), problem);
-        let shape = match schema::root().at(&path) {
-            Ok(shape) => shape,
+        let schema = match schema::root().at(&path) {
+            Ok(schema) => schema,
             Err((known, allowed)) => {
                 self.findings.push(refuse(format!("unknown field; {}", suggestion(path[known], &allowed))));
                 return;
             }
         };
-        let value = match shape {
-            Shape::Scalar(_) => Ok(Value::plain(&given.value)),
-            Shape::List(_) if !given.value.trim_start().starts_with('[') => {
+        let value = match schema {
+            Schema::Scalar(_) => Ok(Value::plain(&given.value)),
+            Schema::List(_) if !given.value.trim_start().starts_with('[') => {
                 let items = given.value.split(',').map(str::trim).filter(|item| !item.is_empty());
                 Ok(Value::List(items.map(|item| Node { value: Value::plain(item), line: 1, column: 1 }).collect()))
             }
@@ -66,7 +66,7 @@ impl Layers {
                 let mut path = path.iter().map(|part| (*part).to_owned()).collect();
                 let node = Node { value, line: 1, column: 1 };
                 let mut layer = Self::default();
-                layer.node(&node, shape, &mut path, &|_, _| given.from.clone());
+                layer.node(&node, schema, &mut path, &|_, _| given.from.clone());
                 self.cover(layer);
             }
             Err(problem) => self.findings.push(refuse(problem)),
@@ -132,12 +132,12 @@ impl Layers {
     }
 
     /// The fields that are set, in the schema's order, each with its path, value and origin.
-    pub fn fields(&self, shape: &Shape) -> Vec<(&[String], &Json, &Origin)> {
+    pub fn fields(&self, schema: &Schema) -> Vec<(&[String], &Json, &Origin)> {
         let below = |leaf: &[String], path: &str| {
             let mut parts = leaf.iter();
             path.split('.').all(|part| parts.next().is_some_and(|own| own == part))
         };
-        let paths = shape.fields();
+        let paths = schema.fields();
         let leaves = |path: &str| self.leaves.iter().filter(|(leaf, _)| below(leaf, path)).collect::<Vec<_>>();
         let found = paths.iter().flat_map(|(path, _)| leaves(path));
         found.map(|(path, (value, from))| (path.as_slice(), value, from)).collect()
@@ -160,18 +160,18 @@ impl Layers {
         self.findings.push(Finding::new(from, &path.join("."), problem));
     }
 
-    /// Merges a node, by the shape. `from` makes the origin of a position.
-    fn node(&mut self, node: &Node, shape: &Shape, path: &mut Vec<String>, from: &dyn Fn(usize, usize) -> Origin) {
+    /// Merges a node, by the schema. `from` makes the origin of a position.
+    fn node(&mut self, node: &Node, schema: &Schema, path: &mut Vec<String>, from: &dyn Fn(usize, usize) -> Origin) {
         let here = from(node.line, node.column);
-        match (shape, &node.value) {
+        match (schema, &node.value) {
             // A field without a value is not set: the value of lower layers remains.
             (_, Value::Null) => {}
-            (Shape::Section(fields), Value::Map(entries)) => {
+            (Schema::Section(fields), Value::Map(entries)) => {
                 for (key, below) in entries {
                     let name = key_text(key);
                     path.push(name.clone());
                     if let Some((_, field)) = fields.iter().find(|(field, _)| *field == name) {
-                        self.node(below, &field.shape, path, from);
+                        self.node(below, &field.schema, path, from);
                     } else {
                         let allowed: Vec<&str> = fields.iter().map(|(field, _)| field.as_str()).collect();
                         let problem = format!("unknown field; {}", suggestion(&name, &allowed));
@@ -180,30 +180,30 @@ impl Layers {
                     path.pop();
                 }
             }
-            (Shape::Entries(each), Value::Map(entries)) => {
+            (Schema::Entries(each), Value::Map(entries)) => {
                 for (key, below) in entries {
                     path.push(key_text(key));
                     self.node(below, each, path, from);
                     path.pop();
                 }
             }
-            (Shape::Free, Value::Map(_)) => {
+            (Schema::Free, Value::Map(_)) => {
                 if self.has_no_placeholder(node, path, from) {
                     self.leaves.insert(path.clone(), (node.value.to_json(), here));
                 }
             }
-            (Shape::List(each), Value::List(items)) => {
+            (Schema::List(each), Value::List(items)) => {
                 let taken: Vec<Json> = items.iter().filter_map(|item| self.item(item, each, path, from)).collect();
                 if taken.len() == items.len() {
                     self.leaves.insert(path.clone(), (Json::Array(taken), here));
                 }
             }
-            (Shape::Scalar(scalar), Value::Scalar { .. }) => {
+            (Schema::Scalar(scalar), Value::Scalar { .. }) => {
                 if let Some(value) = self.scalar(node, scalar, path, from, |value| value) {
                     self.leaves.insert(path.clone(), (value, here));
                 }
             }
-            (Shape::Section(fields), _) => {
+            (Schema::Section(fields), _) => {
                 let names: Vec<&str> = fields.iter().map(|(name, _)| name.as_str()).collect();
                 let kind = node.value.kind();
                 self.refuse(
@@ -214,8 +214,8 @@ impl Layers {
             }
             (expected, found) => {
                 let expected = match expected {
-                    Shape::List(_) => "a list like [a, b]".to_owned(),
-                    Shape::Scalar(scalar) => scalar.expected(),
+                    Schema::List(_) => "a list like [a, b]".to_owned(),
+                    Schema::Scalar(scalar) => scalar.expected(),
                     _ => "names with values".to_owned(),
                 };
                 self.refuse(&here, path, format!("expected {expected}, found {}", found.kind()));
@@ -226,12 +226,12 @@ impl Layers {
     fn item(
         &mut self,
         item: &Node,
-        each: &Shape,
+        each: &Schema,
         path: &[String],
         from: &dyn Fn(usize, usize) -> Origin,
     ) -> Option<Json> {
         match (each, &item.value) {
-            (Shape::Scalar(scalar), Value::Scalar { .. }) => {
+            (Schema::Scalar(scalar), Value::Scalar { .. }) => {
                 self.scalar(item, scalar, path, from, |value| Json::Array(vec![value]))
             }
             (_, found) => {

@@ -160,7 +160,7 @@ pub struct FieldHelp {
 pub fn fields() -> impl Iterator<Item = FieldHelp> {
     schema::root().fields().into_iter().map(|(path, field)| FieldHelp {
         path,
-        takes: field.shape.takes(),
+        takes: field.schema.takes(),
         help: field.help.clone(),
     })
 }

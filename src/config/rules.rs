@@ -2,7 +2,7 @@
 
 use super::errors::Finding;
 use super::spec::{DatastoreType, SourceType};
-use super::types::{Auto, EtcdEndpoint};
+use super::types::EtcdEndpoint;
 use super::words::Credentials;
 use super::{Layered, Origin};
 
@@ -44,11 +44,14 @@ pub fn check(layered: &Layered) -> Vec<Finding> {
             wrong("spec.services.extraEnv", format!("`{name}` cannot be the name of an environment variable"));
         }
     }
-    if let Some(Auto::Is(name)) = &spec.kubernetes.calico_namespace
-        && !is_dns_label(name)
-    {
+    if let Some(name) = spec.kubernetes.calico_namespace.0.as_deref().filter(|name| !is_dns_label(name)) {
         let problem = format!("`{name}` is not a namespace: lower-case letters, digits and `-`, 63 at most");
         wrong("spec.kubernetes.calicoNamespace", problem);
+    }
+    if spec.kubernetes.node_name.0.as_ref().is_some_and(|name| name.as_str() == "imds") {
+        let problem = "this version does not ask the cloud for the node's name; write the name as `kubectl get nodes` \
+                       shows it";
+        wrong("spec.kubernetes.nodeName", problem.into());
     }
     let kubernetes = &spec.kubernetes;
     let own = "spec.kubernetes.calicoKubeconfig";

@@ -3,14 +3,17 @@
 
 use std::sync::LazyLock;
 
+use schemars::generate::SchemaSettings;
 use serde_json::Value as Json;
+
+use super::spec::Config;
 
 /// The schema at a path of the document.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Shape {
+pub enum Schema {
     /// Fields with fixed names.
     Section(Vec<(String, Field)>),
-    /// Entries with any names, all of the same shape (`extraEnv`).
+    /// Entries with any names, all of the same schema (`extraEnv`).
     Entries(Box<Self>),
     /// Any JSON object.
     Free,
@@ -21,7 +24,7 @@ pub enum Shape {
 /// A field of a section with its help.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Field {
-    pub shape: Shape,
+    pub schema: Schema,
     /// The doc comment, in one line. Ends with "Default: …" if the field has a default.
     pub help: String,
 }
@@ -61,22 +64,19 @@ impl Scalar {
     }
 }
 
-/// The schema as draft-07, which editors' YAML language server reads. A test compares it with the types: the code that
-/// generates it would add 0.2 MB to the executable.
-pub const fn schema() -> &'static str {
-    include_str!("../../templates/config.schema.json")
+/// The JSON Schema of the document as draft-07, which editors' YAML language server reads.
+pub fn schema() -> Json {
+    let settings = SchemaSettings::draft07().with(|settings| settings.inline_subschemas = true);
+    settings.into_generator().into_root_schema_for::<Config>().to_value()
 }
 
 /// The whole document.
-pub fn root() -> &'static Shape {
-    static ROOT: LazyLock<Shape> = LazyLock::new(|| {
-        let schema = serde_json::from_str(schema()).expect("a test reads it");
-        shape(&schema)
-    });
+pub fn root() -> &'static Schema {
+    static ROOT: LazyLock<Schema> = LazyLock::new(|| tree(&schema()));
     &ROOT
 }
 
-impl Shape {
+impl Schema {
     /// The schema at a path. On failure: how many parts of the path are known, and what may follow them.
     ///
     /// # Errors
@@ -86,7 +86,7 @@ impl Shape {
         for (depth, part) in path.iter().enumerate() {
             here = match here {
                 Self::Section(fields) => match fields.iter().find(|(name, _)| name == part) {
-                    Some((_, field)) => &field.shape,
+                    Some((_, field)) => &field.schema,
                     None => return Err((depth, fields.iter().map(|(name, _)| name.as_str()).collect())),
                 },
                 Self::Entries(each) => each,
@@ -112,7 +112,7 @@ impl Shape {
         let mut found = Vec::new();
         if let Self::Section(fields) = self {
             for (name, field) in fields {
-                match &field.shape {
+                match &field.schema {
                     section @ Self::Section(_) => {
                         found.extend(section.fields().into_iter().map(|(below, f)| (format!("{name}.{below}"), f)));
                     }
@@ -125,7 +125,7 @@ impl Shape {
 }
 
 /// The schema as a tree.
-pub(super) fn shape(schema: &Json) -> Shape {
+fn tree(schema: &Json) -> Schema {
     let has = |kind: &str| match &schema["type"] {
         Json::String(one) => one == kind,
         Json::Array(several) => several.iter().any(|one| one == kind),
@@ -133,22 +133,22 @@ pub(super) fn shape(schema: &Json) -> Shape {
     };
     if has("object") {
         return match (schema["properties"].as_object(), &schema["additionalProperties"]) {
-            (Some(fields), _) => Shape::Section(fields.iter().map(|(name, s)| (name.clone(), field(s))).collect()),
-            (None, each @ Json::Object(_)) => Shape::Entries(Box::new(shape(each))),
-            (None, _) => Shape::Free,
+            (Some(fields), _) => Schema::Section(fields.iter().map(|(name, s)| (name.clone(), field(s))).collect()),
+            (None, each @ Json::Object(_)) => Schema::Entries(Box::new(tree(each))),
+            (None, _) => Schema::Free,
         };
     }
     if has("array") {
-        return Shape::List(Box::new(shape(&schema["items"])));
+        return Schema::List(Box::new(tree(&schema["items"])));
     }
     let mut scalar = Scalar::default();
     collect(schema, &mut scalar);
-    Shape::Scalar(scalar)
+    Schema::Scalar(scalar)
 }
 
 fn field(schema: &Json) -> Field {
     let help = schema["description"].as_str().unwrap_or_default();
-    Field { shape: shape(schema), help: help.split_whitespace().collect::<Vec<_>>().join(" ") }
+    Field { schema: tree(schema), help: help.split_whitespace().collect::<Vec<_>>().join(" ") }
 }
 
 /// Collects what a schema and its alternatives allow.
@@ -191,7 +191,7 @@ mod tests {
         assert!(fields.len() > 55, "{}", fields.len());
         for (path, field) in fields {
             assert!(field.help.ends_with('.'), "{path}: {}", field.help);
-            assert!(!matches!(&field.shape, Shape::Scalar(s) if *s == Scalar::default()), "{path} takes nothing");
+            assert!(!matches!(&field.schema, Schema::Scalar(s) if *s == Scalar::default()), "{path} takes nothing");
             if path.starts_with("spec.") {
                 assert!(field.help.contains("Default: "), "{path} says no default");
             }
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn shapes_describe_what_is_expected() {
         let expected = |path: &str| match root().at(&path.split('.').collect::<Vec<_>>()) {
-            Ok(Shape::Scalar(scalar)) => scalar.expected(),
+            Ok(Schema::Scalar(scalar)) => scalar.expected(),
             other => format!("{other:?}"),
         };
         assert_eq!(expected("spec.calicoNetwork.vxlan.vxlanVNI"), "a whole number from 4096 to 65535");
@@ -210,9 +210,9 @@ mod tests {
         assert_eq!(expected("spec.calico.version"), "text");
         assert_eq!(
             root().at(&["spec", "services", "extraEnv", "FOO"]),
-            Ok(&Shape::Scalar(Scalar { text: true, ..Scalar::default() }))
+            Ok(&Schema::Scalar(Scalar { text: true, ..Scalar::default() }))
         );
-        assert!(matches!(root().at(&["spec", "calicoNetwork", "cniConfigOverrides"]), Ok(Shape::Free)));
+        assert!(matches!(root().at(&["spec", "calicoNetwork", "cniConfigOverrides"]), Ok(Schema::Free)));
         assert_eq!(root().at(&["spec", "calicoNetwork", "ipam", "kind"]), Err((3, vec!["type"])));
     }
 }

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::types::{Address, AddressChoice, Auto, ConfFile, EtcdEndpoint, NodeNameText, Pattern, Wait, WebUrl};
+use super::types::{Address, AddressChoice, Auto, ConfFile, EtcdEndpoint, Pattern, Wait, WebUrl};
 use super::words::{Backend, Credentials, Ipam, RemoteAccess};
 use crate::facts::Provider;
-use crate::values::{Cidr, MacPrefix, Sha256, Vni, WinPath};
+use crate::values::{Cidr, MacPrefix, NodeName, Sha256, Vni, WinPath};
 use crate::version::CalicoVersion;
 
 /// One choice of several words, all in lower case.
@@ -78,8 +78,7 @@ pub struct Spec {
     /// Whose Kubernetes this is. Decides the defaults of backend, kubeNetwork, kubeconfig and platform.
     /// Default: `auto`, which looks at the machine's HNS networks and services and asks the cloud's
     /// metadata service.
-    #[schemars(with = "Option<Auto<Provider>>")]
-    pub kubernetes_provider: Option<Auto<Provider>>,
+    pub kubernetes_provider: Auto<Provider>,
     pub kubernetes: Kubernetes,
     pub calico_network: CalicoNetwork,
     pub datastore: Datastore,
@@ -97,11 +96,9 @@ pub struct Spec {
 pub struct Calico {
     /// Release to install, exact, like v3.32.1; the leading `v` may be left out. Default: none,
     /// it must be given here or with `--release`.
-    #[schemars(with = "Option<String>")]
     pub version: Option<CalicoVersion>,
     pub source: Source,
     /// Folder of the Calico release on the node, on the volume of `C:`. Default: `C:\CalicoWindows`.
-    #[schemars(with = "Option<String>")]
     pub root_dir: Option<WinPath>,
 }
 
@@ -119,7 +116,6 @@ pub struct Source {
     /// project's release page.
     pub url_template: Option<WebUrl>,
     /// SHA-256 the zip must have, 64 hexadecimal digits. Default: the one published beside the zip.
-    #[schemars(with = "Option<String>")]
     pub sha256: Option<Sha256>,
 }
 
@@ -133,16 +129,15 @@ pub struct Kubernetes {
     /// Context of the kubeconfig. Default: its current context.
     pub context: Option<String>,
     /// Name of this machine's Kubernetes Node. Default: `auto`, the host name in lower case.
-    pub node_name: Option<Auto<NodeNameText>>,
+    pub node_name: Auto<NodeName>,
     /// IPv4 CIDRs of the cluster's services. Default: what kubeadm's configuration in the cluster says,
     /// else `10.96.0.0/12`.
     #[serde(rename = "serviceCIDRs")]
-    #[schemars(with = "Option<Vec<String>>")]
     pub service_cidrs: Option<Vec<Cidr>>,
     pub dns: Dns,
     /// Namespace of calico-node's service account: calico-system or kube-system. Default: `auto`, the
     /// one found in the cluster.
-    pub calico_namespace: Option<Auto<String>>,
+    pub calico_namespace: Auto<String>,
     /// Whether the service account's token secret may be created where there is none, when credentials
     /// is `secret`. Default: `true`.
     pub create_service_account_token: Option<bool>,
@@ -188,7 +183,7 @@ pub struct CalicoNetwork {
     /// Direct Server Return for pods' way to services, the CNI key windows_loopback_DSR. Default: `auto`,
     /// on where Windows can do it.
     #[serde(rename = "windowsLoopbackDSR")]
-    pub windows_loopback_dsr: Option<Auto<bool>>,
+    pub windows_loopback_dsr: Auto<bool>,
     /// Any keys merged over the CNI document (JSON merge patch, RFC 7386; null removes a key). Default: `{}`.
     pub cni_config_overrides: Option<serde_json::Map<String, serde_json::Value>>,
 }
@@ -212,7 +207,6 @@ pub struct Vxlan {
     pub vxlan_vni: Option<Vni>,
     /// First two octets of pods' MAC addresses, like 0E-2A. Default: `0E-2A`.
     #[serde(rename = "vxlanMACPrefix")]
-    #[schemars(with = "Option<String>")]
     pub vxlan_mac_prefix: Option<MacPrefix>,
     /// Name of the network adapter for the HNS network External. Default: the one with
     /// nodeAddress, or none, and Windows chooses the primary one.
@@ -234,13 +228,10 @@ pub struct Etcd {
     /// Members of the etcd cluster, each http(s)://host:port. Needed with etcdv3. Default: none.
     pub endpoints: Option<Vec<EtcdEndpoint>>,
     /// Client key (PEM) on the node; keyFile, certFile and caCertFile go together. Default: none.
-    #[schemars(with = "Option<String>")]
     pub key_file: Option<WinPath>,
     /// Client certificate (PEM) on the node. Default: none.
-    #[schemars(with = "Option<String>")]
     pub cert_file: Option<WinPath>,
     /// Certificate authority (PEM) on the node. Default: none.
-    #[schemars(with = "Option<String>")]
     pub ca_cert_file: Option<WinPath>,
     pub tls_secret_ref: TlsSecretRef,
 }
@@ -258,16 +249,13 @@ pub struct TlsSecretRef {
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct WindowsNodes {
     /// Folder of the CNI plugins. Default: `auto`, where the container runtime looks, else `C:\k\cni`.
-    #[schemars(with = "Option<Auto<String>>")]
-    pub cni_bin_dir: Option<Auto<WinPath>>,
+    pub cni_bin_dir: Auto<WinPath>,
     /// Folder of the CNI configuration. Default: `auto`, where the container runtime looks, else
     /// `C:\k\cni\config`.
-    #[schemars(with = "Option<Auto<String>>")]
-    pub cni_config_dir: Option<Auto<WinPath>>,
+    pub cni_config_dir: Auto<WinPath>,
     /// File name of the CNI configuration, ending in .conf or .json. Default: `10-calico.conf`.
     pub cni_config_file: Option<ConfFile>,
     /// Folder for a log file of the CNI plugin (cni.log). Default: none, it logs to the container runtime.
-    #[schemars(with = "Option<String>")]
     pub cni_log_dir: Option<WinPath>,
     /// How much the CNI plugin logs. Default: `info`.
     pub cni_log_level: Option<LogLevel>,
@@ -283,7 +271,6 @@ pub struct Services {
     pub startup_valid_ip_timeout: Option<Wait>,
     /// Folder of the services' logs on the node, outside of calico.rootDir: that folder is swapped as a whole, which a
     /// program that reads a log there would block. Default: `C:\ProgramData\calicoctl-win\logs\calico`.
-    #[schemars(with = "Option<String>")]
     pub log_dir: Option<WinPath>,
     /// How much Felix logs. Default: `info`.
     pub felix_log_severity: Option<LogLevel>,
@@ -303,7 +290,7 @@ pub struct Platform {
     pub static_rules: Option<StaticRules>,
     /// Put the cloud's metadata route back after the vSwitch took it. Default: `auto`, on for GCE, and for
     /// EC2 unless the backend is none.
-    pub preserve_metadata_route: Option<Auto<bool>>,
+    pub preserve_metadata_route: Auto<bool>,
     /// Firewall rule for TCP 10250, which kubectl exec and logs need. Default: `true`, `false` with
     /// backend none.
     pub firewall_kubectl_exec: Option<bool>,
@@ -332,7 +319,7 @@ pub struct Transport {
 pub struct Maintenance {
     pub drain: Drain,
     /// Whether the node is uncordoned afterwards. Default: `auto`, if this program cordoned it.
-    pub uncordon: Option<Auto<bool>>,
+    pub uncordon: Auto<bool>,
     /// How a change is made: `auto`, for good, or `try`, undone unless confirmed. To prepare one and
     /// carry it out later: `calicoctl-win plan --out`. Default: `auto`.
     pub mode: Option<Mode>,
@@ -345,7 +332,7 @@ pub struct Maintenance {
 pub struct Drain {
     /// Whether pods are moved away before a change that interrupts them. Default: `auto`, when the
     /// change needs it.
-    pub enabled: Option<Auto<bool>>,
+    pub enabled: Auto<bool>,
     /// Longest wait for the drain. Default: `10m`.
     pub timeout: Option<Wait>,
     /// Seconds each pod has to end; -1 leaves it to the pod. Default: `-1`.

@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{DeserializeOwned, Error};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_with::{DeserializeFromStr, SerializeDisplay};
+
+use crate::values::texts;
 
 /// The error for an IPv6 address.
 pub(crate) fn no_ipv6(text: &str, instead: &str) -> String {
@@ -20,20 +23,13 @@ fn refuse_password(url: &str) -> Result<(), String> {
     if authority.contains('@') { Err("a URL here must not hold a user or password".into()) } else { Ok(()) }
 }
 
-/// A value, or `auto` (also written `""`): this program detects it.
+/// A value; none for `auto` (also written `""`), which this program detects, as it does without the field.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Auto<T> {
-    Auto,
-    Is(T),
-}
+pub struct Auto<T>(pub Option<T>);
 
-impl<T> Auto<T> {
-    /// The value, if it is not `auto`.
-    pub fn given(self) -> Option<T> {
-        match self {
-            Self::Auto => None,
-            Self::Is(value) => Some(value),
-        }
+impl<T> Default for Auto<T> {
+    fn default() -> Self {
+        Self(None)
     }
 }
 
@@ -41,17 +37,13 @@ impl<'de, T: DeserializeOwned> Deserialize<'de> for Auto<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = serde_json::Value::deserialize(deserializer)?;
         match value.as_str() {
-            Some("auto" | "") => Ok(Self::Auto),
-            _ => serde_json::from_value(value).map(Self::Is).map_err(D::Error::custom),
+            Some("auto" | "") => Ok(Self(None)),
+            _ => serde_json::from_value(value).map(|value| Self(Some(value))).map_err(D::Error::custom),
         }
     }
 }
 
 impl<T: JsonSchema> JsonSchema for Auto<T> {
-    fn inline_schema() -> bool {
-        true
-    }
-
     fn schema_name() -> std::borrow::Cow<'static, str> {
         format!("Auto_{}", T::schema_name()).into()
     }
@@ -61,59 +53,15 @@ impl<T: JsonSchema> JsonSchema for Auto<T> {
     }
 }
 
-/// Gives a type with `FromStr` and `Display` the serde and the JSON Schema of text.
-macro_rules! text {
-    ($name:ident, $schema:tt) => {
-        impl<'de> Deserialize<'de> for $name {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
-            }
-        }
-
-        impl Serialize for $name {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.collect_str(self)
-            }
-        }
-
-        impl JsonSchema for $name {
-            fn inline_schema() -> bool {
-                true
-            }
-
-            fn schema_name() -> std::borrow::Cow<'static, str> {
-                stringify!($name).into()
-            }
-
-            fn json_schema(_: &mut SchemaGenerator) -> Schema {
-                json_schema!($schema)
-            }
-        }
-    };
-    ($name:ident) => {
-        text!($name, { "type": "string" });
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&self.0)
-            }
-        }
-
-        impl $name {
-            pub fn as_str(&self) -> &str {
-                &self.0
-            }
-        }
-    };
-}
+texts!(Pattern, EtcdEndpoint, AddressChoice, WebUrl, ConfFile);
 
 /// A duration as people write it: `90s`, `10m`, `1h30m`, `0`. Remembers how it was written.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, SerializeDisplay, DeserializeFromStr, JsonSchema)]
+#[schemars(with = "String", example = "90s", example = "10m", example = "0")]
 pub struct Wait {
     text: String,
     length: Duration,
 }
-text!(Wait, { "type": "string", "examples": ["90s", "10m", "0"] });
 
 impl Wait {
     /// As the limit of a drain: zero means no limit, as in kubectl.
@@ -159,9 +107,8 @@ impl fmt::Display for Wait {
 }
 
 /// A regular expression in the common syntax of Go's and Rust's engines.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, SerializeDisplay, DeserializeFromStr, JsonSchema)]
 pub struct Pattern(String);
-text!(Pattern);
 
 impl FromStr for Pattern {
     type Err = String;
@@ -181,9 +128,8 @@ impl FromStr for Pattern {
 }
 
 /// `http(s)://host:port` of an etcd member.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, SerializeDisplay, DeserializeFromStr, JsonSchema)]
 pub struct EtcdEndpoint(String);
-text!(EtcdEndpoint);
 
 impl FromStr for EtcdEndpoint {
     type Err = String;
@@ -206,9 +152,8 @@ impl FromStr for EtcdEndpoint {
 }
 
 /// An IPv4 address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, DeserializeFromStr, JsonSchema)]
 pub struct Address(pub Ipv4Addr);
-text!(Address, { "type": "string", "format": "ipv4" });
 
 impl FromStr for Address {
     type Err = String;
@@ -222,17 +167,10 @@ impl FromStr for Address {
     }
 }
 
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
 /// `autodetect`, `none`, an IPv4 address, one with its prefix length, or one of the methods by which
 /// calico-node chooses among a machine's addresses (its variable `IP_AUTODETECTION_METHOD`).
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, SerializeDisplay, DeserializeFromStr, JsonSchema)]
 pub struct AddressChoice(String);
-text!(AddressChoice);
 
 impl FromStr for AddressChoice {
     type Err = String;
@@ -262,9 +200,8 @@ impl FromStr for AddressChoice {
 }
 
 /// An http or https URL. May hold `{version}`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, SerializeDisplay, DeserializeFromStr, JsonSchema)]
 pub struct WebUrl(String);
-text!(WebUrl);
 
 impl FromStr for WebUrl {
     type Err = String;
@@ -285,9 +222,8 @@ impl FromStr for WebUrl {
 }
 
 /// The name of the CNI configuration file, without folder.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, SerializeDisplay, DeserializeFromStr, JsonSchema)]
 pub struct ConfFile(String);
-text!(ConfFile);
 
 impl FromStr for ConfFile {
     type Err = String;
@@ -299,30 +235,6 @@ impl FromStr for ConfFile {
         } else {
             Ok(Self(text.to_owned()))
         }
-    }
-}
-
-/// The name of a Kubernetes Node; refused if it is only a keyword of another tool.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NodeNameText(pub crate::values::NodeName);
-text!(NodeNameText, { "type": "string" });
-
-impl FromStr for NodeNameText {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "imds" => Err("this version does not ask the cloud for the node's name; \
-                           write the name as `kubectl get nodes` shows it"
-                .into()),
-            _ => text.parse().map(Self),
-        }
-    }
-}
-
-impl fmt::Display for NodeNameText {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
     }
 }
 

@@ -174,8 +174,9 @@ impl SandboxEnv {
         let text = kubeconfig.and_then(|path| std::fs::read_to_string(node.disk(&path)).ok());
         let dial = text.map_or(Ok(None), |text| self.dial(&text))?;
         let said = Rc::clone(&self.agent);
-        let connect =
-            move |text: &str, base: &Path| cluster::Cluster::connect(text, base, None, dial, Limits::default());
+        let connect = move |text: &str, base: &Path| {
+            cluster::Cluster::connect(text, base, None, dial, Limits::within(ANSWER_WITHIN))
+        };
         let recreate = move |node: &mut dyn Node, lost: &[LostEndpoint], events: Sink<'_>| {
             super::lost_pods::recreate(node, &connect, lost, events)
         };
@@ -183,6 +184,9 @@ impl SandboxEnv {
         service_hook(StandIn { dial }, limit, Box::new(recreate), Box::new(events))(node, name, service)
     }
 }
+
+/// How long the sandbox's cluster may take to answer its agent.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
 /// The release of a sandbox if none is named.
 const SANDBOX_RELEASE: &str = "v3.32.1";

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::resolver::{Resolver, filled};
-use crate::config::types::{Auto, Wait, WebUrl};
+use crate::config::types::{Wait, WebUrl};
 use crate::config::{Layered, Origin};
 use crate::facts::{Cloud, Provider};
 
@@ -53,9 +53,10 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// For a question that must be answered within a shorter time than the config's.
-    pub fn within(timeout: Duration) -> Self {
-        Self { timeout, ..Self::default() }
+    /// For a question that must be answered sooner than the config says: a server that is gone is given up after a few
+    /// seconds.
+    pub const fn within(timeout: Duration) -> Self {
+        Self { timeout, retries: 4 }
     }
 
     /// The part of the time limit for the connection, so that an unreachable server differs from one that does not
@@ -79,7 +80,7 @@ pub fn connection(layered: &Layered, cloud: Option<&Cloud>) -> Connection {
 
 /// The platform that the config names; none if it must be detected.
 pub fn provider(layered: &Layered) -> Option<Provider> {
-    layered.config.spec.kubernetes_provider.clone().and_then(Auto::given)
+    layered.config.spec.kubernetes_provider.0
 }
 
 pub(super) fn decide(layered: &Layered, cloud: Option<&Cloud>, to: &mut Resolver<'_>) -> Connection {
@@ -101,7 +102,7 @@ pub(super) fn decide(layered: &Layered, cloud: Option<&Cloud>, to: &mut Resolver
         kubeconfig_from,
         host_process,
         context: to.optional("spec.kubernetes.context", filled(&spec.kubernetes.context)),
-        calico_namespace: spec.kubernetes.calico_namespace.clone().and_then(Auto::given),
+        calico_namespace: spec.kubernetes.calico_namespace.0.clone(),
         proxy: to.optional("spec.transport.proxy", proxy),
         no_proxy: to.or_default("spec.transport.noProxy", transport.no_proxy.clone(), Vec::new()),
         ca_file: to.optional("spec.transport.caFile", filled(&transport.ca_file)),

@@ -51,7 +51,7 @@ pub(super) fn decide(to: &mut Resolver<'_>, spec: &Spec) -> Maintenance {
     let drain = &given.drain;
     let path = |name: &str| format!("spec.maintenance.drain.{name}");
     // These two stay open until a change is planned; until then the document says `auto`.
-    let mut open = |path: &str, given: &Option<Auto<bool>>| match given.clone().and_then(Auto::given) {
+    let mut open = |path: &str, given: &Auto<bool>| match given.0 {
         Some(choice) => to.optional(path, Some(choice)),
         None => {
             to.note(path, "auto", Origin::Default);

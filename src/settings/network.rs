@@ -11,7 +11,7 @@ use super::resolver::{Resolver, filled};
 use super::{Backend, Credentials, Ipam, Provider};
 use crate::config::Origin;
 use crate::config::spec::Spec;
-use crate::config::types::{Address, AddressChoice, Auto, Pattern};
+use crate::config::types::{Address, AddressChoice, Pattern};
 use crate::facts::{Adapter, ClusterFacts, FelixFacts};
 use crate::values::{Cidr, MacPrefix, Vni};
 
@@ -90,14 +90,12 @@ pub(super) fn kubernetes(
             given.dns.search.clone(),
             vec!["svc.cluster.local".to_owned()],
         ),
-        calico_namespace: to.decide(
-            "spec.kubernetes.calicoNamespace",
-            given.calico_namespace.clone().and_then(Auto::given),
-            || match cluster {
+        calico_namespace: to.decide("spec.kubernetes.calicoNamespace", given.calico_namespace.0.clone(), || {
+            match cluster {
                 Some(cluster) => (cluster.calico_namespace.clone(), Origin::Detected("the cluster".into())),
                 None => ("calico-system".to_owned(), Origin::Default),
-            },
-        ),
+            }
+        }),
         credentials,
     }
 }

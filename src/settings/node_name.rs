@@ -4,7 +4,6 @@ use std::convert::Infallible;
 
 use super::Provider;
 use super::resolver::Resolver;
-use crate::config::types::Auto;
 use crate::config::{Layered, Origin};
 use crate::facts::{ClusterFacts, NodeFacts};
 use crate::values::NodeName;
@@ -12,7 +11,7 @@ use crate::values::NodeName;
 const PATH: &str = "spec.kubernetes.nodeName";
 
 fn given(layered: &Layered) -> Option<NodeName> {
-    layered.config.spec.kubernetes.node_name.clone().and_then(Auto::given).map(|name| name.0)
+    layered.config.spec.kubernetes.node_name.0.clone()
 }
 
 /// The name, before the settings exist: the config's, else the host's. On clouds the Node often has the instance's

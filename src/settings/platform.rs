@@ -6,7 +6,6 @@ use super::resolver::Resolver;
 use super::{Backend, Provider};
 use crate::config::Origin;
 use crate::config::spec::{Spec, StaticRules};
-use crate::config::types::Auto;
 use crate::facts::{MetadataRoute, NodeFacts};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -29,7 +28,7 @@ pub(super) fn decide(to: &mut Resolver<'_>, spec: &Spec, provider: Provider, bac
         true => (StaticRules::Aks, detected()),
         false => (StaticRules::None, Origin::Default),
     });
-    let route = given.preserve_metadata_route.clone().and_then(Auto::given);
+    let route = given.preserve_metadata_route.0;
     let metadata_route = to.decide("spec.platform.preserveMetadataRoute", route, || match brings.metadata_route {
         MetadataRoute::Lost => (true, detected()),
         MetadataRoute::LostToVSwitch if backend != Backend::None => (true, detected()),
@@ -45,7 +44,7 @@ pub(super) fn decide(to: &mut Resolver<'_>, spec: &Spec, provider: Provider, bac
 
 /// Whether Windows can do Direct Server Return.
 pub(super) fn dsr(to: &mut Resolver<'_>, spec: &Spec, node: &NodeFacts) -> bool {
-    let given = spec.calico_network.windows_loopback_dsr.clone().and_then(Auto::given);
+    let given = spec.calico_network.windows_loopback_dsr.0;
     to.decide("spec.calicoNetwork.windowsLoopbackDSR", given, || match node.hns {
         Some(hns) => (hns.supports_dsr(), Origin::Detected(format!("HNS {}.{}", hns.major, hns.minor))),
         None => (node.os.supports_dsr(), Origin::Detected(format!("Windows build {}.{}", node.os.build, node.os.ubr))),

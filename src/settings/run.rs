@@ -7,7 +7,6 @@ use super::network::credentials;
 use super::resolver::{Resolver, filled};
 use super::{Credentials, RemoteAccess};
 use crate::config::spec::Spec;
-use crate::config::types::Auto;
 use crate::config::{Layered, Origin};
 use crate::facts::{NodeFacts, Runtime, RuntimeKind};
 use crate::paths::LOG_DIR;
@@ -81,14 +80,12 @@ fn folders(to: &mut Resolver<'_>, spec: &Spec, runtime: Option<&Runtime>) -> Fol
     Folders {
         root: root_dir(to, spec),
         logs: to.or_default("spec.services.logDir", spec.services.log_dir.clone(), WinPath::known(LOG_DIR)),
-        cni_bin: to.decide("spec.windowsNodes.cniBinDir", given.cni_bin_dir.clone().and_then(Auto::given), || {
+        cni_bin: to.decide("spec.windowsNodes.cniBinDir", given.cni_bin_dir.0.clone(), || {
             dir(|runtime| &runtime.cni_bin_dir, r"C:\k\cni")
         }),
-        cni_conf: to.decide(
-            "spec.windowsNodes.cniConfigDir",
-            given.cni_config_dir.clone().and_then(Auto::given),
-            || dir(|runtime| &runtime.cni_conf_dir, r"C:\k\cni\config"),
-        ),
+        cni_conf: to.decide("spec.windowsNodes.cniConfigDir", given.cni_config_dir.0.clone(), || {
+            dir(|runtime| &runtime.cni_conf_dir, r"C:\k\cni\config")
+        }),
     }
 }
 

@@ -99,6 +99,13 @@ impl Lab {
         self.path("node").join(path)
     }
 
+    /// The logs of all runs and agents. The folder of the components' logs is below them.
+    pub fn logs(&self) -> String {
+        let entries = fs::read_dir(self.on_node("C/ProgramData/calicoctl-win/logs")).unwrap();
+        let files = entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
+        files.map(|file| fs::read_to_string(file).unwrap()).collect()
+    }
+
     pub fn read(&self, path: &str) -> String {
         fs::read_to_string(self.on_node(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
     }

@@ -111,81 +111,68 @@ fn a_version_and_a_cluster_are_enough_and_every_value_has_an_origin() {
         from: Origin::Env("CALICO_WIN_RELEASE".into()),
     };
     let resolved = resolve(&config::load(&[document], &[env]).unwrap(), &node(), Some(&cluster())).unwrap();
-    let lines: Vec<String> =
-        resolved.origins.iter().map(|field| format!("{} = {}  ({})", field.path, field.value, field.from)).collect();
+    // The other fields have the default that their help names: the next test.
+    let by_default = |field: &&FieldOrigin| field.from != Origin::Default || documented(&field.path).is_none();
+    let lines: Vec<String> = resolved
+        .origins
+        .iter()
+        .filter(by_default)
+        .map(|field| format!("{} = {}  ({})", field.path, field.value, field.from))
+        .collect();
     insta::assert_snapshot!(lines.join("\n"), @r#"
-    metadata.name = null  (default)
-    spec.calico.rootDir = "C:\\CalicoWindows"  (default)
-    spec.calico.source.path = null  (default)
     spec.calico.source.sha256 = null  (default)
     spec.calico.source.type = "release"  (default)
     spec.calico.source.urlTemplate = "https://github.com/projectcalico/calico/releases/download/{version}/calico-windows-{version}.zip"  (default)
     spec.calico.version = "v3.32.1"  (CALICO_WIN_RELEASE)
     spec.calicoNetwork.backend = "vxlan"  (detected: IP pool default)
-    spec.calicoNetwork.cniConfigOverrides = {}  (default)
-    spec.calicoNetwork.ipam.type = "calico-ipam"  (default)
     spec.calicoNetwork.kubeNetwork = "Calico.*"  (default)
-    spec.calicoNetwork.nodeAddress = "autodetect"  (default)
     spec.calicoNetwork.vxlan.vxlanAdapter = null  (default)
-    spec.calicoNetwork.vxlan.vxlanMACPrefix = "0E-2A"  (default)
     spec.calicoNetwork.vxlan.vxlanVNI = 4100  (detected: FelixConfiguration)
     spec.calicoNetwork.windowsLoopbackDSR = true  (detected: HNS 15.1)
-    spec.calicoNetwork.windowsUseSingleNetwork = true  (default)
-    spec.datastore.etcd.caCertFile = null  (default)
-    spec.datastore.etcd.certFile = null  (default)
-    spec.datastore.etcd.endpoints = null  (default)
-    spec.datastore.etcd.keyFile = null  (default)
-    spec.datastore.etcd.tlsSecretRef.name = null  (default)
     spec.datastore.etcd.tlsSecretRef.namespace = null  (default)
-    spec.datastore.type = "kubernetes"  (default)
-    spec.kubernetes.calicoKubeconfig = null  (default)
     spec.kubernetes.calicoNamespace = "kube-system"  (detected: the cluster)
     spec.kubernetes.context = null  (default)
-    spec.kubernetes.createServiceAccountToken = true  (default)
     spec.kubernetes.credentials = "token-request"  (default)
-    spec.kubernetes.dns.search = ["svc.cluster.local"]  (default)
     spec.kubernetes.dns.servers = ["10.80.0.10"]  (detected: service kube-dns)
     spec.kubernetes.kubeconfig = "C:\\k\\config"  (default)
     spec.kubernetes.nodeName = "win-a1"  (detected: host name)
     spec.kubernetes.serviceCIDRs = ["10.80.0.0/16"]  (detected: the cluster's configuration)
     spec.kubernetesProvider = "none"  (default)
-    spec.maintenance.confirmTimeout = "5m"  (default)
-    spec.maintenance.drain.deleteEmptyDirData = false  (default)
-    spec.maintenance.drain.disableEviction = false  (default)
     spec.maintenance.drain.enabled = "auto"  (default)
-    spec.maintenance.drain.force = false  (default)
-    spec.maintenance.drain.gracePeriodSeconds = -1  (default)
-    spec.maintenance.drain.ignoreDaemonSets = true  (default)
-    spec.maintenance.drain.onBlocked = "fail"  (default)
-    spec.maintenance.drain.timeout = "10m"  (default)
-    spec.maintenance.mode = "auto"  (default)
     spec.maintenance.uncordon = "auto"  (default)
     spec.platform.firewallKubectlExec = true  (default)
     spec.platform.preserveMetadataRoute = false  (default)
     spec.platform.staticRules = "none"  (default)
-    spec.preflight.ignore = []  (default)
-    spec.preflight.remoteAccess = []  (default)
-    spec.reboot.policy = "request"  (default)
-    spec.reboot.resumeOnBoot = false  (default)
-    spec.services.extraEnv = {}  (default)
-    spec.services.felixLogSeverity = "info"  (default)
     spec.services.logDir = "D:\\logs"  (node.yaml:2)
-    spec.services.restartKubeProxy = true  (default)
-    spec.services.start = true  (default)
-    spec.services.startupValidIPTimeout = "90s"  (default)
-    spec.transport.caFile = null  (default)
-    spec.transport.noProxy = []  (default)
-    spec.transport.offline = false  (default)
-    spec.transport.proxy = null  (default)
-    spec.transport.retries = 5  (default)
     spec.transport.timeout = "30s"  (node.yaml:3)
     spec.windowsNodes.cniBinDir = "C:\\containerd\\cni\\bin"  (detected: containerd)
     spec.windowsNodes.cniConfigDir = "C:\\containerd\\cni\\conf"  (detected: containerd)
-    spec.windowsNodes.cniConfigFile = "10-calico.conf"  (default)
     spec.windowsNodes.cniLogDir = null  (default)
-    spec.windowsNodes.cniLogLevel = "info"  (default)
     "#);
     assert_eq!(resolved.warnings, []);
+}
+
+/// The default that the help of a field names, as in `Default: 5m` or `Default: none`.
+fn documented(path: &str) -> Option<serde_json::Value> {
+    let help = config::fields().find(|field| field.path == path).unwrap().help;
+    let (_, default) = help.split_once("Default: ")?;
+    if default == "none." {
+        return Some(serde_json::Value::Null);
+    }
+    let literal = default.strip_prefix('`')?.strip_suffix("`.")?;
+    // Not `one`, on AKS `other`.
+    (!literal.contains('`')).then(|| crate::yaml::parse(literal).unwrap().remove(0).value.to_json())
+}
+
+#[test]
+fn every_default_is_the_one_in_the_help_of_its_field() {
+    let resolved = resolved(&[], Some(&cluster()));
+    let defaults = resolved.origins.iter().filter(|field| field.from == Origin::Default);
+    let known: Vec<_> = defaults.filter_map(|field| Some((field, documented(&field.path)?))).collect();
+    assert!(known.len() > 40, "{}", known.len());
+    for (field, documented) in known {
+        assert_eq!(field.value, documented, "{}", field.path);
+    }
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! The API server restarts during a run, or does not answer at its end: temporary refusals are retried, and a node that
 //! a run left cordoned is uncordoned by CalicoNode.
 
-use std::fs;
 use std::time::{Duration, Instant};
 
 use calicoctl_win::cluster::rights_manifest;
@@ -153,10 +152,7 @@ fn a_node_that_a_run_left_cordoned_is_not_uncordoned_before_it_is_ready() {
     with_kubelets_kubeconfig(&lab);
     set_ready(&lab, false, "KubeletNotReady", "[container runtime is down]");
     let _started = lab.run("service restart").exits(0);
-    let said = |what: &str| {
-        let logs = fs::read_dir(lab.on_node("C/ProgramData/calicoctl-win/logs")).unwrap();
-        logs.filter_map(|log| fs::read_to_string(log.unwrap().path()).ok()).any(|text| text.contains(what))
-    };
+    let said = |what: &str| lab.logs().contains(what);
     let begun = Instant::now();
     while !said("stays cordoned while it is not Ready (KubeletNotReady: [container runtime is down])") {
         assert!(begun.elapsed() < Duration::from_secs(60), "nobody sees to it: {:?}", cordon(&lab));
@@ -191,10 +187,7 @@ fn without_kubelets_kubeconfig_the_nodes_own_login_must_have_the_right() {
     let _started = lab.run("service restart").exits(0);
     let begun = Instant::now();
     let refused = |lab: &Lab| {
-        let log = fs::read_dir(lab.on_node("C/ProgramData/calicoctl-win/logs")).unwrap();
-        let files = log.map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
-        let said = files.map(|path| fs::read_to_string(path).unwrap()).collect::<String>();
-        said.contains("system:serviceaccount:calico-system:calico-node cannot patch nodes of the core group")
+        lab.logs().contains("system:serviceaccount:calico-system:calico-node cannot patch nodes of the core group")
     };
     while !refused(&lab) {
         assert!(begun.elapsed() < Duration::from_secs(60), "nobody tried");

@@ -1,7 +1,6 @@
 //! A change on trial: kept when somebody confirms it, and reverted automatically when nobody does, when the API server
 //! is unreachable, and when its run ends in the middle.
 
-use std::fs;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -87,8 +86,7 @@ fn a_change_that_is_not_confirmed_is_reverted_automatically() {
     let lab = Lab::installed();
     let _tried = lab.run(&format!("{TRY} --confirm-timeout 3s")).exits(0);
     await_revert(&lab, 60);
-    let log = fs::read_dir(lab.on_node("C/ProgramData/calicoctl-win/logs")).unwrap();
-    let said = log.map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap()).collect::<String>();
+    let said = lab.logs();
     assert!(said.contains("TrialTakenBack: nobody confirmed it within 3 s: node win-a1 reverts to generation 1"));
     assert_eq!(lab.run("confirm -o json").exits(13).json()["error"]["id"], "NotOnTrial");
 }
@@ -126,8 +124,7 @@ fn an_unreachable_gateway_reverts_the_change_early() {
     until(&lab, 29, "it is reverted", over);
     assert!(begun.elapsed() < Duration::from_secs(29), "it is the deadline that took it back");
     await_revert(&lab, 60);
-    let log = fs::read_dir(lab.on_node("C/ProgramData/calicoctl-win/logs")).unwrap();
-    let said = log.map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap()).collect::<String>();
+    let said = lab.logs();
     assert!(said.contains("TrialTakenBack: the gateway 10.20.0.1 does not answer for "), "{said}");
 }
 
