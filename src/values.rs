@@ -13,6 +13,19 @@ pub fn count(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
+/// Things in one text, for example `a, b`.
+pub fn joined<T: fmt::Display>(things: impl IntoIterator<Item = T>, separator: &str) -> String {
+    things.into_iter().map(|thing| thing.to_string()).collect::<Vec<_>>().join(separator)
+}
+
+/// A value that is a constant of this program.
+///
+/// # Panics
+/// When the text is not one.
+pub fn known<T: FromStr<Err: fmt::Debug>>(text: &str) -> T {
+    text.parse().expect("a literal value is valid")
+}
+
 /// A VXLAN network identifier that works on Windows: 4096..=65535, not 9999.
 ///
 /// HNS refuses less than 4096. Felix programs remote subnet routes with a 16 bit isolation id, so more than 65535 is
@@ -131,7 +144,7 @@ impl WinPath {
     /// # Panics
     /// When the text is not an absolute Windows path.
     pub fn known(text: &str) -> Self {
-        text.parse().expect("a literal path is absolute")
+        known(text)
     }
 
     /// This path and a relative one below it (`\` or `/`).

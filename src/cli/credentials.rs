@@ -102,7 +102,12 @@ fn measure(node: &dyn Node, receipt: &Receipt) -> Result<Vec<Credential>> {
 }
 
 fn of_kubeconfig(node: &dyn Node, path: &WinPath, now: Timestamp) -> Credential {
-    let mut shown = Credential::new("kubeconfig", path.as_str(), "unknown");
+    let mut shown = Credential {
+        kind: "kubeconfig".into(),
+        path: path.to_string(),
+        origin: "unknown".into(),
+        ..Credential::default()
+    };
     let Ok(text) = std::fs::read_to_string(node.disk(path)) else {
         shown.problems.push("it cannot be read: calicoctl-win repair writes it again".into());
         return shown;
@@ -137,7 +142,8 @@ fn of_kubeconfig(node: &dyn Node, path: &WinPath, now: Timestamp) -> Credential 
 }
 
 fn of_certificate(node: &dyn Node, kind: &str, path: &WinPath, origin: &str, now: Timestamp) -> Credential {
-    let mut shown = Credential::new(kind, path.as_str(), origin);
+    let mut shown =
+        Credential { kind: kind.into(), path: path.to_string(), origin: origin.into(), ..Credential::default() };
     match std::fs::read_to_string(node.disk(path)).ok().and_then(|pem| x509::read(&pem)) {
         None => shown.problems.push("it cannot be read, or is no certificate".into()),
         Some(certificate) => {

@@ -29,8 +29,8 @@ use clap_complete::CompleteEnv;
 
 use crate::fault::{Exit, Fault};
 use crate::report::document::RunResult;
-use crate::report::outlet;
 use crate::report::reporter::{Format, Reporter};
+use crate::report::stdout_queue;
 use crate::run::app::{self, App};
 use crate::run::verb::{self, Row};
 use crate::run::{Ending, change, confirm, detach, generations, node_object, resume, uninstall};
@@ -61,7 +61,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
         Err(error) => Ending::Result(Box::new(RunResult::failed(&error))),
     };
     let code = app.close(ending, begun.elapsed());
-    outlet::settle();
+    stdout_queue::flush();
     code
 }
 

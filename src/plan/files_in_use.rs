@@ -9,7 +9,7 @@ use crate::values::WinPath;
 
 /// A service whose files the swap moves away.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Tenant {
+pub struct UserOfFiles {
     pub service: String,
     /// What it runs in the folder.
     pub path: WinPath,
@@ -27,15 +27,15 @@ pub fn moved_aside(steps: &[Step]) -> Option<&WinPath> {
 
 /// The services that run something in `root`, except those that the target manages. A service that does not run and
 /// whose files are not lost does not count.
-pub fn tenants(
+pub fn users_of_files(
     services: &[(String, Service)],
     runs: impl Fn(&str) -> bool,
     root: &WinPath,
     target: &Target,
     release: &Manifest,
-) -> Vec<Tenant> {
+) -> Vec<UserOfFiles> {
     let strangers = services.iter().filter(|(name, _)| !all_services().any(|own| own.eq_ignore_ascii_case(name)));
-    let mut tenants = Vec::new();
+    let mut users_of_files = Vec::new();
     for (name, service) in strangers {
         for path in paths(service).filter(|path| path.is_below(root)) {
             let below = path.to_string()[root.to_string().len()..].replace('\\', "/");
@@ -43,14 +43,14 @@ pub fn tenants(
             let comes_back = release.files.keys().any(|file| file.eq_ignore_ascii_case(below))
                 || target.world.keys().any(|id| id.path() == Some(&path));
             if !comes_back || runs(name) {
-                tenants.push(Tenant { service: name.clone(), path, comes_back });
+                users_of_files.push(UserOfFiles { service: name.clone(), path, comes_back });
                 break;
             }
         }
     }
     // Report a service that must be moved elsewhere before one that only has to be stopped.
-    tenants.sort_by_key(|tenant| tenant.comes_back);
-    tenants
+    users_of_files.sort_by_key(|user| user.comes_back);
+    users_of_files
 }
 
 /// The files that a service runs: its program, and under NSSM the wrapped one and its script.
@@ -93,8 +93,8 @@ mod tests {
         let services = [kubelet(), elsewhere, ("calicoNODE".into(), nssm("node"))];
         let root = WinPath::known(r"c:\calicowindows");
         let tell = |files: &[&str], runs: bool| {
-            let found = tenants(&services, |_| runs, &root, &Target::default(), &release(files));
-            let tell = |t: &Tenant| format!("{} {} comes_back={}", t.service, t.path, t.comes_back);
+            let found = users_of_files(&services, |_| runs, &root, &Target::default(), &release(files));
+            let tell = |t: &UserOfFiles| format!("{} {} comes_back={}", t.service, t.path, t.comes_back);
             found.iter().map(tell).collect::<Vec<_>>().join("; ")
         };
         let (wrapper, script) = ("nssm-2.24/win64/nssm.exe", "Kubernetes/kubelet-service.ps1");

@@ -12,14 +12,15 @@ use super::order::{self, phase};
 use super::{Step, Target};
 use crate::calico::services::is_ours;
 use crate::calico::{networks, nssm};
-use crate::item::{Access, FirewallRule, Id, IpConfig, Network, RegValue, Service, State, Tree};
-use crate::values::{Sha256, count};
+use crate::item::{Access, FirewallRule, Id, IpConfig, Network, RegValue, Service, StartType, State, Tree};
+use crate::values::{Sha256, count, joined};
 use crate::version::CalicoVersion;
 
 /// What a plan interrupts, least first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Disruption {
+    #[default]
     None,
     /// Calico's services restart; running pods keep their network.
     Services,
@@ -125,7 +126,7 @@ pub fn shown(path: &str, value: &Value) -> Value {
 }
 
 /// The document of kind `Plan`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Plan {
     /// The settings that change, as config fields; for a new install, the main ones.
     #[serde(default)]
@@ -160,13 +161,14 @@ pub struct AttachedPod {
     pub ip: Option<Ipv4Addr>,
     /// For example `namespace/name`; none if the cluster has no pod with that address.
     pub pod: Option<String>,
-    pub fate: Fate,
+    #[serde(rename = "fate")]
+    pub disposition: Disposition,
 }
 
 /// What happens to an endpoint when its network is deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Fate {
+pub enum Disposition {
     /// A DaemonSet's pod is deleted; its successor waits for the CNI configuration.
     Recreated,
     /// None of its containers runs: it is deleted.
@@ -181,13 +183,13 @@ impl fmt::Display for AttachedPod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ip = self.ip.map_or_else(|| "no address".into(), |ip| ip.to_string());
         let who = self.pod.as_deref().unwrap_or(&self.endpoint);
-        let fate = match self.fate {
-            Fate::Recreated => "is deleted; its DaemonSet makes another, which waits for the new network",
-            Fate::Leaked => "is left over from a container that is gone, and is deleted",
-            Fate::Moved => "is moved away by a drain, or loses its network",
-            Fate::Unknown => "is used by a container for which the cluster has no pod here",
+        let what = match self.disposition {
+            Disposition::Recreated => "is deleted; its DaemonSet makes another, which waits for the new network",
+            Disposition::Leaked => "is left over from a container that is gone, and is deleted",
+            Disposition::Moved => "is moved away by a drain, or loses its network",
+            Disposition::Unknown => "is used by a container for which the cluster has no pod here",
         };
-        write!(f, "{who} ({ip}) {fate}")
+        write!(f, "{who} ({ip}) {what}")
     }
 }
 
@@ -197,11 +199,10 @@ impl Plan {
         let mut changes: Vec<Change> = Vec::new();
         for step in steps {
             let (id, before, after) = match step {
-                // Waiting for a service is not a change.
-                Step::Await { id: Id::Running(_), .. } => continue,
                 Step::Put { id, before, after } => (id, before.as_ref().map(masked), after.as_ref().map(masked)),
-                Step::Await { id, state, .. } => (id, None, Some(masked(state))),
-                Step::Vacate { .. } | Step::Drain { .. } => continue,
+                // Waiting for a service is not a change.
+                Step::Await { id, state, .. } if !matches!(id, Id::Running(_)) => (id, None, Some(masked(state))),
+                _ => continue,
             };
             // Removed and created again: one line.
             if let Some(earlier) = changes.iter_mut().find(|change| change.id == id.to_string()) {
@@ -233,14 +234,11 @@ impl Plan {
         Self {
             about_seconds,
             about_seconds_down,
-            disruption: changes.iter().map(|change| change.disruption).max().unwrap_or(Disruption::None),
+            disruption: changes.iter().map(|change| change.disruption).max().unwrap_or_default(),
             needs_drain,
-            needs_reboot: false,
-            pods: Vec::new(),
-            settings_diff: Vec::new(),
             digest: Sha256::of(text.as_bytes()).to_string(),
             changes,
-            downgrade: None,
+            ..Self::default()
         }
     }
 
@@ -252,15 +250,11 @@ impl Plan {
 
     /// `12 to create, 1 to update, 0 to delete`.
     pub fn counts(&self) -> String {
-        let count = |action| self.changes.iter().filter(|change| change.action == action).count();
-        let replaced = count(Action::Replace);
-        let tail = if replaced > 0 { format!(", {replaced} to replace") } else { String::new() };
-        format!(
-            "{} to create, {} to update, {} to delete{tail}",
-            count(Action::Create),
-            count(Action::Update),
-            count(Action::Delete)
-        )
+        let count = |wanted| self.changes.iter().filter(|change| change.action == wanted).count();
+        let [create, update, delete, replace] =
+            [Action::Create, Action::Update, Action::Delete, Action::Replace].map(count);
+        let tail = (replace > 0).then(|| format!(", {replace} to replace")).unwrap_or_default();
+        format!("{create} to create, {update} to update, {delete} to delete{tail}")
     }
 
     /// The plan as text for people: the settings that change, what it interrupts, and the number of changes. Items that
@@ -277,7 +271,7 @@ impl Plan {
         text.push_str(&self.items_text(detail));
         for (at, pod) in self.pods.iter().enumerate() {
             if at == 0 || self.pods[at - 1].network != pod.network {
-                text.push_str(&format!("\nOn the HNS network {}, which goes:\n", pod.network));
+                text.push_str(&format!("\nOn the HNS network {}, which is deleted:\n", pod.network));
             }
             text.push_str(&format!("  {pod}\n"));
         }
@@ -285,16 +279,18 @@ impl Plan {
             Disruption::None => "none",
             Disruption::Services => "Calico's services restart",
             Disruption::Pods => "pods on this node lose their network",
-            Disruption::HostNetwork if self.changes.iter().any(|change| change.disruption == Disruption::Pods) => {
+            Disruption::HostNetwork if self.interrupts(Disruption::Pods) => {
                 "pods on this node lose their network; the host's pauses, remote sessions may drop"
             }
             Disruption::HostNetwork => "the host's network pauses, remote sessions may drop",
         };
-        let drain = if self.needs_drain { "  Drain: needed." } else { "" };
-        text.push_str(&format!("\nPlan: {}.\nDisruption: {disruption}.{drain}\n", self.counts()));
-        if self.about_seconds_down > 0 {
-            let pods = if self.needs_drain { ", and the pods' own time to end before that" } else { "" };
-            let (all, down) = (self.about_seconds, self.about_seconds_down);
+        let (drain, pods) = match self.needs_drain {
+            true => ("  Drain: needed.", ", and the pods' own time to end before that"),
+            false => ("", ""),
+        };
+        let (counts, all, down) = (self.counts(), self.about_seconds, self.about_seconds_down);
+        text.push_str(&format!("\nPlan: {counts}.\nDisruption: {disruption}.{drain}\n"));
+        if down > 0 {
             text.push_str(&format!(
                 "Takes about {all} s{pods}; Calico's services are down for about {down} s of it.\n"
             ));
@@ -302,15 +298,16 @@ impl Plan {
         text
     }
 
+    fn interrupts(&self, what: Disruption) -> bool {
+        self.changes.iter().any(|change| change.disruption == what)
+    }
+
     /// The settings that change, a line each.
     fn settings_text(&self) -> String {
-        if self.settings_diff.is_empty() {
-            return String::new();
-        }
-        let short = |change: &SettingChange| change.path.strip_prefix("spec.").unwrap_or(&change.path).to_owned();
-        let width = self.settings_diff.iter().map(|change| short(change).len()).max().unwrap_or(0);
-        let lines = self.settings_diff.iter().map(|change| format!("  {:<width$}  {change}\n", short(change)));
-        format!("Settings:\n{}\n", lines.collect::<String>())
+        let all = self.settings_diff.iter().map(|change| (change.path.trim_start_matches("spec."), change));
+        let Some(width) = all.clone().map(|(path, _)| path.len()).max() else { return String::new() };
+        let lines: String = all.map(|(path, change)| format!("  {path:<width$}  {change}\n")).collect();
+        format!("Settings:\n{lines}\n")
     }
 
     /// The items that change, a line each.
@@ -342,13 +339,10 @@ impl Plan {
             text.push_str(line.trim_end());
             text.push('\n');
         }
-        match self.changes.len() - changes.len() {
-            0 => {}
-            hidden => {
-                let more = if changes.is_empty() { "" } else { " more" };
-                let plural = if hidden == 1 { "" } else { "s" };
-                text.push_str(&format!("{hidden}{more} change{plural}; -v lists all.\n"));
-            }
+        let hidden = self.changes.len() - changes.len();
+        if hidden > 0 {
+            let noun = if changes.is_empty() { "change" } else { "more change" };
+            text.push_str(&format!("{}; -v lists all.\n", count(hidden, noun)));
         }
         text
     }
@@ -377,24 +371,21 @@ fn detail(change: &Change) -> String {
 
 /// What happens to a service that was registered with NSSM, by upstream's scripts or by hand.
 fn handover(change: &Change) -> Option<String> {
-    let service = |state: &Option<State>| match state {
-        Some(State::Service(service)) => Some((**service).clone()),
+    let [before, after] = [&change.before, &change.after].map(|state| match state {
+        Some(State::Service(service)) => Some(&**service),
         _ => None,
-    };
+    });
     let runs = |service: &Service| {
         let wrapped = nssm::wrapped(service)?;
         Some(nssm::script(service).map_or(wrapped.application, |script| script.path))
     };
-    let (before, after) = (service(&change.before), service(&change.after));
-    let name = &change.target;
-    match (before.as_ref().and_then(runs), after.as_ref().and_then(runs)) {
-        (Some(ran), None) if after.as_ref().is_some_and(is_ours) => {
-            Some(format!("adopts the NSSM service {name}, which runs {ran}"))
-        }
-        (Some(ran), None) if after.is_none() => Some(format!("removes the NSSM service {name}, which runs {ran}")),
-        (None, Some(runs)) => Some(format!("restores the NSSM service {name}, which runs {runs}")),
-        _ => flags(before.as_ref()?, after.as_ref()?),
-    }
+    let (verb, program) = match (before.and_then(runs), after.and_then(runs)) {
+        (Some(ran), None) if after.is_some_and(is_ours) => ("adopts", ran),
+        (Some(ran), None) if after.is_none() => ("removes", ran),
+        (None, Some(runs)) => ("restores", runs),
+        _ => return flags(before?, after?),
+    };
+    Some(format!("{verb} the NSSM service {}, which runs {program}", change.target))
 }
 
 /// The flags that a service of another product gets or loses.
@@ -434,10 +425,6 @@ fn disruption(id: &Id, there: bool) -> Disruption {
 
 /// A state in a few words.
 pub fn state(state: &State) -> String {
-    let access = |access: &Access| match access {
-        Access::Administrators => ", SYSTEM and Administrators only",
-        _ => "",
-    };
     match state {
         State::Running | State::CalicoIsUp => String::new(),
         State::Cordon { run } => run.as_ref().map_or_else(|| "by somebody".into(), |run| format!("by run {run}")),
@@ -455,11 +442,16 @@ pub fn state(state: &State) -> String {
         }
         State::Tree(Tree::Foreign) => "a folder that was there before".into(),
         // From facts alone: neither credentials nor the release are available.
-        State::File { sha256, access: rights } if *sha256 == Sha256::unknown() => {
-            let what = if *rights == Access::Administrators { "with new credentials" } else { "from the release" };
-            format!("{what}{}", access(rights))
+        State::File { sha256, access } => {
+            let (what, rights) = match access {
+                Access::Administrators => ("with new credentials", ", SYSTEM and Administrators only"),
+                _ => ("from the release", ""),
+            };
+            match *sha256 == Sha256::unknown() {
+                true => format!("{what}{rights}"),
+                false => format!("sha256 {}{rights}", sha256.short()),
+            }
         }
-        State::File { sha256, access: rights } => format!("sha256 {}{}", sha256.short(), access(rights)),
         State::RegValue(value) => reg(value),
         State::Firewall(FirewallRule { protocol, local_ports, .. }) => format!("inbound {protocol} {local_ports}"),
         State::Service(service) => self::service(service),
@@ -472,12 +464,10 @@ pub fn state(state: &State) -> String {
 }
 
 fn ip_config(config: &IpConfig) -> String {
-    let addresses: Vec<String> = config.addresses.iter().map(ToString::to_string).collect();
     let how = if config.dhcp { "DHCP" } else { "static" };
-    let gateway = config.gateway.map_or_else(String::new, |gateway| format!(" via {gateway}"));
-    let dns: Vec<String> = config.dns.iter().map(ToString::to_string).collect();
-    let dns = if dns.is_empty() { String::new() } else { format!(", DNS {}", dns.join(", ")) };
-    format!("{how} {}{gateway}{dns}", addresses.join(", "))
+    let gateway = config.gateway.map(|gateway| format!(" via {gateway}")).unwrap_or_default();
+    let dns = (!config.dns.is_empty()).then(|| format!(", DNS {}", joined(&config.dns, ", "))).unwrap_or_default();
+    format!("{how} {}{gateway}{dns}", joined(&config.addresses, ", "))
 }
 
 fn reg(value: &RegValue) -> String {
@@ -491,31 +481,21 @@ fn reg(value: &RegValue) -> String {
 }
 
 fn service(service: &Service) -> String {
-    let needs = if service.depends_on.is_empty() {
-        String::new()
-    } else {
-        format!(", after {}", service.depends_on.join(", "))
-    };
     let start = match service.start {
-        crate::item::StartType::Auto => "automatic",
-        crate::item::StartType::Manual => "manual",
-        crate::item::StartType::Disabled => "disabled",
+        StartType::Auto => "automatic",
+        StartType::Manual => "manual",
+        StartType::Disabled => "disabled",
     };
-    format!("{start}, {}{needs}", service.account)
+    let first = if service.depends_on.is_empty() { "" } else { ", after " };
+    format!("{start}, {}{first}{}", service.account, service.depends_on.join(", "))
 }
 
 fn network(network: &Network) -> String {
-    let mut text = network.kind.to_string();
-    for part in [
+    let parts = [
+        Some(network.kind.to_string()),
         network.vsid.map(|vsid| format!("VSID {vsid}")),
         network.subnet.map(|subnet| subnet.to_string()),
         network.adapter.as_ref().map(|adapter| format!("on {adapter}")),
-    ]
-    .into_iter()
-    .flatten()
-    {
-        text.push_str(", ");
-        text.push_str(&part);
-    }
-    text
+    ];
+    joined(parts.into_iter().flatten(), ", ")
 }

@@ -25,10 +25,11 @@ pub fn envelope(kind: &str, body: &impl Serialize) -> Value {
 }
 
 /// How a run ended, in one word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
     Succeeded,
+    #[default]
     NoChanges,
     /// A dry run, or a plan, that found something to change.
     ChangesPending,
@@ -40,7 +41,7 @@ pub enum Status {
 }
 
 /// The document of every verb that changes something, and of every failure of any verb.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct RunResult {
     /// Done, or nothing to do: also if Windows must still restart.
     pub success: bool,
@@ -108,18 +109,8 @@ impl RunResult {
             exit_code: exit.code(),
             exit_name: exit.name().into(),
             msg: msg.into(),
-            error: None,
-            failed_phase: None,
-            rolled_back: false,
             reboot_required: status == Status::RebootRequired,
-            generation: None,
-            run: None,
-            duration_ms: 0,
-            downtime_ms: 0,
-            log: None,
-            warnings: Vec::new(),
-            next: Vec::new(),
-            plan: None,
+            ..Self::default()
         }
     }
 
@@ -158,14 +149,9 @@ impl Failure {
         let fault = Fault::of(error);
         let mut chain: Vec<String> = error.chain().map(ToString::to_string).collect();
         // `start service X` adds nothing to `start service X: it ended right away`.
-        let mut index = 0;
-        while index + 1 < chain.len() {
-            if chain[index + 1].starts_with(&chain[index]) {
-                chain.remove(index);
-            } else {
-                index += 1;
-            }
-        }
+        chain.reverse();
+        chain.dedup_by(|outer, inner| inner.starts_with(&**outer));
+        chain.reverse();
         // The fault says what failed; the context around it says only during what.
         let what = fault.map_or_else(|| chain[0].clone(), |fault| fault.what.clone());
         let hint = match fault {
@@ -177,13 +163,13 @@ impl Failure {
         let state = "nothing was changed".into();
         let retryable = exit_of(error).is_retryable();
         let mut failure = Self { what, why: None, state, hint, id, retryable, checks, chain };
-        let (_, causes) = failure.around();
+        let (_, causes) = failure.operations_and_causes();
         failure.why = (!causes.is_empty()).then(|| causes.join(": "));
         failure
     }
 
     /// The operations that failed, from the outermost in, and the causes of the failure.
-    pub fn around(&self) -> (&[String], &[String]) {
+    pub fn operations_and_causes(&self) -> (&[String], &[String]) {
         let at = self.chain.iter().position(|said| *said == self.what).unwrap_or(0);
         (&self.chain[..at], self.chain.get(at + 1..).unwrap_or_default())
     }
@@ -379,7 +365,7 @@ pub struct CredentialsReport {
     pub credentials: Vec<Credential>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Credential {
     /// `kubeconfig`, `etcd-certificate` or `etcd-ca`.
     pub kind: String,
@@ -394,21 +380,6 @@ pub struct Credential {
     pub origin: String,
     /// What needs attention, a sentence each.
     pub problems: Vec<String>,
-}
-
-impl Credential {
-    /// One about which nothing more is known yet.
-    pub fn new(kind: &str, path: &str, origin: &str) -> Self {
-        Self {
-            kind: kind.into(),
-            path: path.into(),
-            subject: None,
-            expires: None,
-            renewed_from: None,
-            origin: origin.into(),
-            problems: Vec::new(),
-        }
-    }
 }
 
 /// The document of `cluster prepare`.

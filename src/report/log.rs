@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use jiff::Timestamp;
 
 use super::event::Event;
+use super::ndjson;
 
 /// An open log file. A failure to write it (a full disk) never stops a run.
 #[derive(Debug)]
@@ -42,35 +43,24 @@ impl Log {
 
     /// Appends an event; progress and waiting are left out: they are many and not useful later.
     pub fn event(&mut self, now: Timestamp, event: &Event) {
-        let (level, message) = match event {
+        let fields = ndjson::fields(event);
+        let told = |name: &str| fields[name].as_str().unwrap_or_default();
+        let message = match event {
             Event::Progress { .. } | Event::Waiting { .. } | Event::DrainProgress { .. } => return,
-            Event::RunStarted { command, node, generation } => {
-                let from = generation.map_or_else(|| "nothing installed".into(), |n| format!("generation {n}"));
-                ("INFO", format!("{command} on {node}, {from}"))
+            Event::RunStarted { generation: Some(generation), .. } => {
+                format!("{}, generation {generation}", told("message"))
             }
-            Event::Checked(check) => ("INFO", format!("check {} {:?}: {}", check.id, check.status, check.detail)),
-            Event::Planned(change) => ("INFO", format!("plan {:?} {}", change.action, change.id)),
-            Event::PlanMade { counts, .. } => ("INFO", format!("plan: {counts}")),
-            Event::RollbackStarted { reason } => ("WARN", format!("taking the change back: {reason}")),
-            Event::RollbackCompleted { complete: true } => ("INFO", "the change was rolled back".into()),
-            Event::RollbackCompleted { complete: false } => ("ERROR", "the change could not be rolled back".into()),
-            Event::PhaseStarted { phase, place } => {
-                let place = place.map_or_else(String::new, |(index, total)| format!(" ({index}/{total})"));
-                ("INFO", format!("phase {phase}{place}"))
+            Event::PhaseCompleted { phase, took, .. } => {
+                format!("phase {phase} done in {} ms: {}", took.as_millis(), told("message"))
             }
-            Event::PhaseCompleted { phase, message, took, .. } => {
-                ("INFO", format!("phase {phase} done in {} ms: {message}", took.as_millis()))
-            }
-            Event::PhaseSkipped { phase, reason } => ("INFO", format!("phase {phase} skipped: {reason}")),
-            Event::PhaseFailed { phase, message } => ("ERROR", format!("phase {phase} failed: {message}")),
-            Event::ConnectivityNotice { message, .. } => ("WARN", message.clone()),
-            Event::ConfirmDeadline { deadline, .. } => ("WARN", format!("not confirmed: reverts at {deadline:.0}")),
-            Event::Warning { id, message } => ("WARN", format!("{id}: {message}")),
-            Event::PodEvicted { pod } => ("INFO", format!("evicted {pod}")),
-            Event::PodBlocked { pod, why, .. } => ("WARN", format!("not evicted yet: {pod}: {why}")),
-            Event::PodGone { pod, gone, total } => ("INFO", format!("gone ({gone}/{total}): {pod}")),
-            Event::Log { message } => ("DEBUG", message.clone()),
+            Event::PhaseSkipped { phase, .. } => format!("phase {phase} skipped: {}", told("message")),
+            Event::PhaseFailed { phase, .. } => format!("phase {phase} failed: {}", told("message")),
+            Event::Checked(check) => format!("check {} {:?}: {}", check.id, check.status, check.detail),
+            Event::Planned(_) | Event::PlanMade { .. } => format!("plan: {}", told("message")),
+            Event::RollbackStarted { reason } => format!("{}: {reason}", told("message")),
+            Event::Warning { id, message } => format!("{id}: {message}"),
+            _ => told("message").to_owned(),
         };
-        self.line(now, level, &message);
+        self.line(now, &told("level").to_uppercase(), &message);
     }
 }

@@ -6,7 +6,7 @@ pub mod explain;
 pub mod junit;
 pub mod log;
 pub mod ndjson;
-pub mod outlet;
 pub mod reporter;
 pub mod screen;
+pub mod stdout_queue;
 pub mod text;

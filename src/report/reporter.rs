@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 use super::document::{RunResult, envelope};
 use super::event::Event;
 use super::log::Log;
-use super::outlet::{self, Worth};
 use super::screen::{self, Color};
+use super::stdout_queue::{self, Priority};
 use super::{junit, ndjson, text};
 
 /// The shortest time between two lines of NDJSON about the same progress.
@@ -109,19 +109,16 @@ pub struct Reporter {
 impl Reporter {
     /// Starts the output; with NDJSON, with the line that names tool and schema.
     pub fn new(style: Style, run: &str) -> Self {
-        let mut reporter = Self::going_on(style, run, &Arc::default());
+        let mut reporter = Self::continued(style, run, &Arc::default());
         if style.format == Format::Ndjson {
-            reporter.ndjson(
-                json!({ "type": "version", "level": "info", "message": "calicoctl-win",
-                "tool": "calicoctl-win", "version": env!("CARGO_PKG_VERSION"), "schema": ndjson::SCHEMA }),
-                Worth::Kept,
-            );
+            reporter.ndjson(json!({ "type": "version", "level": "info", "message": "calicoctl-win",
+                "tool": "calicoctl-win", "version": env!("CARGO_PKG_VERSION"), "schema": ndjson::SCHEMA }));
         }
         reporter
     }
 
     /// Output that another began, for its end.
-    pub fn going_on(style: Style, run: &str, stream: &Arc<Stream>) -> Self {
+    pub fn continued(style: Style, run: &str, stream: &Arc<Stream>) -> Self {
         Self {
             style,
             colour: style.color.on(&std::io::stdout()),
@@ -142,7 +139,7 @@ impl Reporter {
     /// until [`Self::speak`] it tells what that process told already.
     pub fn taking_over(style: Style, run: &str, lines: u64) -> Self {
         let stream = Stream { lines: AtomicU64::new(lines), ..Stream::default() };
-        Self { silent: true, ..Self::going_on(style, run, &Arc::new(stream)) }
+        Self { silent: true, ..Self::continued(style, run, &Arc::new(stream)) }
     }
 
     /// Tells what comes from here on.
@@ -208,7 +205,7 @@ impl Reporter {
                 };
                 if !silent {
                     let fields = self.with_key(event, ndjson::fields(event));
-                    self.ndjson(fields, worth(event));
+                    self.ndjson_line(fields, priority(event));
                 }
             }
             Format::Text => self.text_event(event),
@@ -293,7 +290,7 @@ impl Reporter {
                             | Event::ConfirmDeadline { .. }
                     );
                     if important || !self.style.quiet {
-                        tell(&self.paint(&text::harmless(&line)), Worth::Kept);
+                        tell(&self.paint(&text::harmless(&line)), Priority::Normal);
                     }
                 }
             }
@@ -309,7 +306,7 @@ impl Reporter {
             // Print nothing about a transfer that ends before then.
             self.told.get_or_insert_with(Instant::now);
             if self.is_time_for(PIPED_PROGRESS, false) {
-                tell(&text::progress(phase, current, total), Worth::Progress);
+                tell(&text::progress(phase, current, total), Priority::Progress);
             }
             return;
         }
@@ -361,7 +358,7 @@ impl Reporter {
     pub fn say(&mut self, text: &str) {
         if self.style.format == Format::Text && !self.silent {
             self.clear_bar();
-            tell(&self.paint(text::harmless(text).trim_end_matches('\n')), Worth::Kept);
+            tell(&self.paint(text::harmless(text).trim_end_matches('\n')), Priority::Normal);
         }
     }
 
@@ -379,7 +376,7 @@ impl Reporter {
 
     /// Prints text unchanged, only in the format text: completions, schemas, templates.
     pub fn raw(&mut self, text: &str) {
-        outlet::settle();
+        stdout_queue::flush();
         let _closed_pipe_is_no_failure = std::io::stdout().write_all(text.as_bytes());
     }
 
@@ -388,15 +385,12 @@ impl Reporter {
         let document = envelope(kind, body);
         match self.style.format {
             Format::Text => self.say(text),
-            Format::Json => print(&pretty(&document)),
+            Format::Json => print(&format!("{:#}", document)),
             Format::Yaml => print(yaml(&document).trim_end()),
             // The verbs that support it print it themselves.
             Format::Junit => {}
             Format::Ndjson => {
-                self.ndjson(
-                    json!({ "type": "document", "level": "info", "message": kind, "document": document }),
-                    Worth::Kept,
-                );
+                self.ndjson(json!({ "type": "document", "level": "info", "message": kind, "document": document }));
             }
         }
     }
@@ -430,7 +424,7 @@ impl Reporter {
                 }
                 print(&self.result(result));
             }
-            Format::Json => print(&pretty(&envelope("RunResult", result))),
+            Format::Json => print(&format!("{:#}", envelope("RunResult", result))),
             Format::Yaml => print(yaml(&envelope("RunResult", result)).trim_end()),
             Format::Junit => print(junit::failure(result).trim_end()),
             Format::Ndjson => self.result_line(result),
@@ -450,23 +444,24 @@ impl Reporter {
     fn result_line(&mut self, result: &RunResult) {
         // A run that is stopped never comes to the end of its phase.
         while let Some(Open { phase, key, .. }) = { self.stream.open().pop() } {
-            self.ndjson(
-                json!({ "type": "phase_errored", "level": "error", "message": result.msg,
-                "phase": { "id": phase, "key": key } }),
-                Worth::Kept,
-            );
+            self.ndjson(json!({ "type": "phase_errored", "level": "error", "message": result.msg,
+                "phase": { "id": phase, "key": key } }));
         }
         let mut line = json!({ "type": "result", "level": if result.error.is_some() { "error" } else { "info" }, "message": result.msg });
         if let (Some(line), Ok(Value::Object(fields))) = (line.as_object_mut(), serde_json::to_value(result)) {
             line.extend(fields.into_iter().filter(|(key, _)| key != "run"));
         }
-        self.ndjson(line, Worth::Kept);
-        outlet::settle();
+        self.ndjson(line);
+        stdout_queue::flush();
     }
 
-    fn ndjson(&mut self, fields: Value, worth: Worth) {
+    fn ndjson(&mut self, fields: Value) {
+        self.ndjson_line(fields, Priority::Normal);
+    }
+
+    fn ndjson_line(&mut self, fields: Value, priority: Priority) {
         let number = self.stream.lines.fetch_add(1, Ordering::SeqCst);
-        tell(&ndjson::line(Timestamp::now(), &self.run, number, fields), worth);
+        tell(&ndjson::line(Timestamp::now(), &self.run, number, fields), priority);
     }
 }
 
@@ -476,34 +471,30 @@ fn painter(colour: bool) -> fn(&str) -> String {
 }
 
 /// Whether an event is one of many about the same.
-const fn worth(event: &Event) -> Worth {
+const fn priority(event: &Event) -> Priority {
     match event {
-        Event::Progress { .. } | Event::Waiting { .. } | Event::DrainProgress { .. } => Worth::Progress,
-        _ => Worth::Kept,
+        Event::Progress { .. } | Event::Waiting { .. } | Event::DrainProgress { .. } => Priority::Progress,
+        _ => Priority::Normal,
     }
 }
 
 /// A line during a run. Losing stdout (the session dropped) never stops or delays one.
-fn tell(line: &str, worth: Worth) {
-    park_unless_ending();
-    outlet::line(line, worth);
+fn tell(line: &str, priority: Priority) {
+    wait_for_the_end_elsewhere();
+    stdout_queue::line(line, priority);
 }
 
 /// A line of a result or a document, which its reader gets whole.
 fn print(line: &str) {
-    park_unless_ending();
-    outlet::last(line);
+    wait_for_the_end_elsewhere();
+    stdout_queue::last(line);
 }
 
-fn park_unless_ending() {
+fn wait_for_the_end_elsewhere() {
     while ENDER.get().is_some_and(|ender| *ender != thread::current().id()) {
         // The process ends at this moment.
         thread::park();
     }
-}
-
-fn pretty(value: &Value) -> String {
-    serde_json::to_string_pretty(value).unwrap_or_default()
 }
 
 fn yaml(value: &Value) -> String {

@@ -101,19 +101,8 @@ pub fn line(event: &Event, numbers: Option<(usize, usize)>, columns: Option<usiz
         Event::Warning { id, message } => Some(format!("{:<7} {id}: {message}", "[WARN]")),
         Event::PodBlocked { pod, why, .. } => Some(format!("{:<7} {:<15} {pod}: {why}", "[WAIT]", "drain")),
         Event::RollbackStarted { .. } => Some(format!("{:<7} the change failed and is being rolled back", "[NOTE]")),
-        // Verbs print checks and plans as a whole.
-        Event::RunStarted { .. }
-        | Event::Checked(_)
-        | Event::Planned(_)
-        | Event::PlanMade { .. }
-        | Event::RollbackCompleted { .. }
-        | Event::PhaseStarted { .. }
-        | Event::Progress { .. }
-        | Event::Waiting { .. }
-        | Event::PodEvicted { .. }
-        | Event::PodGone { .. }
-        | Event::DrainProgress { .. }
-        | Event::Log { .. } => None,
+        // Verbs print checks and plans as a whole; the rest is for bars, `-v` and the log.
+        _ => None,
     }
 }
 
@@ -165,12 +154,12 @@ pub fn drain_board(
 /// The block on stderr when a run failed: what, why, the state of the node, what to do.
 pub fn failure(failure: &Failure) -> String {
     let mut text = format!("error: {}\n", failure.what);
-    let (around, causes) = failure.around();
+    let (operations, causes) = failure.operations_and_causes();
     for line in causes.iter().flat_map(|cause| cause.lines()) {
         text.push_str(&format!("  caused by: {line}\n"));
     }
-    for on_the_way in around {
-        text.push_str(&format!("  while trying to: {on_the_way}\n"));
+    for operation in operations {
+        text.push_str(&format!("  while trying to: {operation}\n"));
     }
     // A single one is already in the failure.
     for check in failure.checks.iter().filter(|_| failure.checks.len() > 1) {

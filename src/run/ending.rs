@@ -105,7 +105,7 @@ impl Record {
         if let (Some(command), false) = (self.changing, self.sandboxed) {
             event_log::write(command, &result);
         }
-        let mut reporter = Reporter::going_on(self.style, &self.run, &self.stream);
+        let mut reporter = Reporter::continued(self.style, &self.run, &self.stream);
         reporter.log = self.log.as_ref().and_then(|log| Log::open(log).ok());
         let code = self.exit_codes.code(&result);
         result.exit_code = code;

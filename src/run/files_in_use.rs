@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use crate::fault::{Exit, Fault};
 use crate::item::{Id, Manifest, State};
 use crate::node::{Listing, Node};
-use crate::plan::files_in_use::{Tenant, moved_aside, tenants};
+use crate::plan::files_in_use::{UserOfFiles, moved_aside, users_of_files};
 use crate::plan::{Step, Target};
 
 /// Refuses to move a folder from which a service of others runs.
@@ -23,8 +23,8 @@ pub(crate) fn refuse_files_in_use(node: &dyn Node, steps: &[Step], target: &Targ
             running.push(name.clone());
         }
     }
-    let found = tenants(&services, |name| running.iter().any(|runs| runs == name), root, target, release);
-    let Some(Tenant { service, path, comes_back }) = found.first() else { return Ok(()) };
+    let found = users_of_files(&services, |name| running.iter().any(|runs| runs == name), root, target, release);
+    let Some(UserOfFiles { service, path, comes_back }) = found.first() else { return Ok(()) };
     let hint = if *comes_back {
         format!(
             "stop it (Stop-Service {service}), run this again, and start it afterwards: the new release has that file too"

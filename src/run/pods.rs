@@ -13,7 +13,7 @@ use crate::cluster::{Cluster, PodOnNode};
 use crate::node::Node;
 use crate::node::hns::Endpoint;
 use crate::plan::Step;
-use crate::plan::show::{AttachedPod, Fate};
+use crate::plan::show::{AttachedPod, Disposition};
 
 /// How long the cluster may take for an answer that is optional.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
@@ -45,14 +45,20 @@ pub(crate) fn attached(
         .into_iter()
         .map(|endpoint| {
             let pod = pod_of(&endpoint, &known);
-            let fate = match pod {
-                _ if endpoint.is_leaked(&running) => Fate::Leaked,
-                Some(pod) if pod.is_of_daemon_set() => Fate::Recreated,
-                Some(_) => Fate::Moved,
-                None => Fate::Unknown,
+            let disposition = match pod {
+                _ if endpoint.is_leaked(&running) => Disposition::Leaked,
+                Some(pod) if pod.is_of_daemon_set() => Disposition::Recreated,
+                Some(_) => Disposition::Moved,
+                None => Disposition::Unknown,
             };
-            let pod = pod.filter(|_| fate != Fate::Leaked).map(ToString::to_string);
-            AttachedPod { network: endpoint.network.clone(), endpoint: endpoint.describe(), ip: endpoint.ip, pod, fate }
+            let pod = pod.filter(|_| disposition != Disposition::Leaked).map(ToString::to_string);
+            AttachedPod {
+                network: endpoint.network.clone(),
+                endpoint: endpoint.describe(),
+                ip: endpoint.ip,
+                pod,
+                disposition,
+            }
         })
         .collect();
     attached.sort_by(|a, b| (&a.network, &a.pod, a.ip).cmp(&(&b.network, &b.pod, b.ip)));
@@ -65,17 +71,19 @@ pub(crate) fn attached(
 /// # Errors
 /// `PodsAttached`; `ClusterRights` if pods have to be deleted and this user may not.
 pub(crate) fn judge(attached: &[AttachedPod], moved: &[String], cluster: Option<&Cluster>) -> Result<()> {
-    let stays = |pod: &&AttachedPod| match pod.fate {
-        Fate::Recreated | Fate::Leaked => false,
-        Fate::Moved => !pod.pod.as_ref().is_some_and(|pod| moved.contains(pod)),
-        Fate::Unknown => true,
+    let stays = |pod: &&AttachedPod| match pod.disposition {
+        Disposition::Recreated | Disposition::Leaked => false,
+        Disposition::Moved => !pod.pod.as_ref().is_some_and(|pod| moved.contains(pod)),
+        Disposition::Unknown => true,
     };
     let stays: Vec<String> = attached.iter().filter(stays).map(ToString::to_string).collect();
     if !stays.is_empty() {
         return Err(still_attached(&stays, "nothing was changed"));
     }
     match cluster {
-        Some(cluster) if attached.iter().any(|pod| pod.fate == Fate::Recreated) => cluster.check_may_delete_pods(),
+        Some(cluster) if attached.iter().any(|pod| pod.disposition == Disposition::Recreated) => {
+            cluster.check_may_delete_pods()
+        }
         _ => Ok(()),
     }
 }

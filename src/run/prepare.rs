@@ -36,7 +36,7 @@ use crate::node::Node;
 use crate::plan::desired::{self, Desired, Inputs, KubeconfigFile};
 use crate::plan::diff::diff;
 use crate::plan::order::NODE_SERVICE;
-use crate::plan::show::{Fate, Plan};
+use crate::plan::show::{Disposition, Plan};
 use crate::plan::{Owned, Step, Target};
 use crate::preflight;
 use crate::release::transport;
@@ -134,7 +134,8 @@ pub(crate) fn prepare(
     let name = resolved.settings.node_name.to_string();
     plan.pods = pods::attached(app, node, &steps, |_| cluster.pods_on(&name))?;
     // Also on a node that the scripts made: what no DaemonSet makes again must move away first.
-    plan.needs_drain |= plan.pods.iter().any(|pod| matches!(pod.fate, Fate::Moved | Fate::Unknown));
+    plan.needs_drain |=
+        plan.pods.iter().any(|pod| matches!(pod.disposition, Disposition::Moved | Disposition::Unknown));
     if let Some(why) = cluster_facts.node.as_ref().and_then(health_gate::not_ready_by_others) {
         let message = format!("Node {} is not Ready: {why}", resolved.settings.node_name);
         app.warn("NodeNotReady", message);

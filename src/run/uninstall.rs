@@ -29,7 +29,7 @@ use crate::item::Id;
 use crate::node::hns::Endpoint;
 use crate::node::{Node, STATE_DIR};
 use crate::plan::order::all_services;
-use crate::plan::show::{AttachedPod, Fate, Plan};
+use crate::plan::show::{AttachedPod, Disposition, Plan};
 use crate::plan::{Step, Target};
 use crate::report::document::RunResult;
 use crate::settings;
@@ -104,7 +104,7 @@ impl pipeline::Change for Removing<'_> {
         tell_what_goes_for_good(args, app, standing);
         if args.drains {
             self.drain = Some(plan_drain(app, node, standing, plan, &args.drain)?);
-        } else if plan.pods.iter().any(|pod| pod.fate != Fate::Leaked) {
+        } else if plan.pods.iter().any(|pod| pod.disposition != Disposition::Leaked) {
             drain::not_drained(app);
         }
         Ok(())
@@ -274,7 +274,7 @@ fn ask(args: &Uninstall, app: &mut App, node: &dyn Node, standing: &Standing, pl
         Some(name) => name.to_string(),
         None => node.facts().context("measure the node")?.host_name,
     };
-    let pods = match plan.pods.iter().filter(|pod| pod.fate != Fate::Leaked).count() {
+    let pods = match plan.pods.iter().filter(|pod| pod.disposition != Disposition::Leaked).count() {
         0 => String::new(),
         1 => " 1 pod on it loses its network.".into(),
         pods => format!(" {pods} pods on it lose their network."),

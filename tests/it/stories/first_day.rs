@@ -136,7 +136,7 @@ fn the_first_steps_install_check_and_uninstall() {
     ! -   hns-network  External                                                          Overlay, VSID 9999, 192.168.255.0/30, on Ethernet
     ! -   hns-network  Calico                                                            Overlay, VSID 4096, 192.168.0.0/26, on Ethernet
 
-    On the HNS network Calico, which goes:
+    On the HNS network Calico, which is deleted:
       SANDBOX_Calico (192.168.0.4) is left over from a container that is gone, and is deleted
       demo/fluent-bit-7hb2k (192.168.0.3) is deleted; its DaemonSet makes another, which waits for the new network
       demo/web-5d8f7c9b6d-4xkzq (192.168.0.5) is moved away by a drain, or loses its network

@@ -89,7 +89,7 @@ fn a_vni_change_deletes_daemonset_pods_which_are_re_created_and_leaked_endpoints
     let before = fluent_bit(&lab);
     let shown = lab.run(&format!("{VNI} --dry-run")).exits(0);
     for part in [
-        "On the HNS network Calico, which goes:\n",
+        "On the HNS network Calico, which is deleted:\n",
         "demo/fluent-bit-7hb2k (192.168.0.",
         "is deleted; its DaemonSet makes another, which waits for the new network",
         "is left over from a container that is gone, and is deleted",

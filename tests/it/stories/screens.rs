@@ -74,7 +74,7 @@ fn a_plan_with_a_changed_vni() {
                                Overlay, VSID 5000
     6 more changes; -v lists all.
 
-    On the HNS network Calico, which goes:
+    On the HNS network Calico, which is deleted:
       SANDBOX_Calico
           (192.168.0.4) is left over from a container that is gone, and is deleted
       demo/fluent-bit-7hb2k (192.168.0.3) is deleted; its DaemonSet makes another,

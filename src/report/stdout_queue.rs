@@ -9,47 +9,47 @@ use std::time::Duration;
 
 /// How long a line is waited for before its reader counts as gone. While there is one, a line is out before what it
 /// tells of goes on.
-const PATIENCE: Duration = Duration::from_secs(1);
+const READER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How many lines may wait before progress is left out.
-const ENOUGH: usize = 256;
+const QUEUE_LIMIT: usize = 256;
 
 /// What becomes of a line that nobody reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Worth {
+pub enum Priority {
     /// It may be left out: another one follows.
     Progress,
     /// It waits.
-    Kept,
+    Normal,
 }
 
 #[derive(Default)]
 struct Queue {
     lines: VecDeque<String>,
     /// A line is being written.
-    writes: bool,
+    writing: bool,
     /// Nobody has read for a while.
-    stuck: bool,
+    stalled: bool,
 }
 
 impl Queue {
-    fn is_out(&self) -> bool {
-        self.lines.is_empty() && !self.writes
+    fn is_empty(&self) -> bool {
+        self.lines.is_empty() && !self.writing
     }
 }
 
 /// Lines and the thread that writes them.
-pub struct Outlet {
+pub struct StdoutQueue {
     queue: Mutex<Queue>,
     changed: Condvar,
 }
 
-impl Outlet {
+impl StdoutQueue {
     /// Begins to write to `to`. None if there is no thread for that.
     fn new(to: Box<dyn Write + Send>) -> Option<Arc<Self>> {
-        let outlet = Arc::new(Self { queue: Mutex::default(), changed: Condvar::new() });
-        let own = Arc::clone(&outlet);
-        thread::Builder::new().name("stdout".into()).spawn(move || own.write(to)).ok().map(|_| outlet)
+        let stdout = Arc::new(Self { queue: Mutex::default(), changed: Condvar::new() });
+        let own = Arc::clone(&stdout);
+        thread::Builder::new().name("stdout".into()).spawn(move || own.write(to)).ok().map(|_| stdout)
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -63,62 +63,63 @@ impl Outlet {
                 queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
-            queue.writes = true;
+            queue.writing = true;
             drop(queue);
             let _session_may_be_gone = writeln!(to, "{line}").and_then(|()| to.flush());
             queue = self.queue();
-            queue.writes = false;
-            queue.stuck &= !queue.is_out();
+            queue.writing = false;
+            queue.stalled &= !queue.is_empty();
             self.changed.notify_all();
         }
     }
 
     /// Tells a line, and waits for it if somebody reads.
-    fn line(&self, line: &str, worth: Worth) {
+    fn line(&self, line: &str, priority: Priority) {
         let mut queue = self.queue();
-        if worth == Worth::Progress && queue.lines.len() >= ENOUGH {
+        if priority == Priority::Progress && queue.lines.len() >= QUEUE_LIMIT {
             return;
         }
         queue.lines.push_back(line.to_owned());
         self.changed.notify_all();
-        if queue.stuck {
+        if queue.stalled {
             return;
         }
-        let waited = self.changed.wait_timeout_while(queue, PATIENCE, |queue| !queue.is_out() && !queue.stuck);
+        let waited =
+            self.changed.wait_timeout_while(queue, READER_TIMEOUT, |queue| !queue.is_empty() && !queue.stalled);
         let (mut queue, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        queue.stuck |= !queue.is_out();
+        queue.stalled |= !queue.is_empty();
         // Others need not find out as well.
         self.changed.notify_all();
     }
 
     /// Waits until everything is out: what follows is the end of the output, and a reader that pauses gets it whole.
-    fn settle(&self) {
-        let out = self.changed.wait_while(self.queue(), |queue| !queue.is_out());
+    fn flush(&self) {
+        let out = self.changed.wait_while(self.queue(), |queue| !queue.is_empty());
         drop(out.unwrap_or_else(PoisonError::into_inner));
     }
 }
 
-static STDOUT: OnceLock<Option<Arc<Outlet>>> = OnceLock::new();
+static STDOUT: OnceLock<Option<Arc<StdoutQueue>>> = OnceLock::new();
 
 /// A line to stdout that never holds up its teller for long.
-pub fn line(line: &str, worth: Worth) {
-    match STDOUT.get_or_init(|| Outlet::new(Box::new(std::io::stdout()))) {
-        Some(outlet) => outlet.line(line, worth),
+pub fn line(line: &str, priority: Priority) {
+    match STDOUT.get_or_init(|| StdoutQueue::new(Box::new(std::io::stdout()))) {
+        Some(stdout) => stdout.line(line, priority),
         None => last(line),
     }
 }
 
 /// A line to stdout after all others: a result, or a document. It waits for its reader.
 pub fn last(line: &str) {
-    settle();
+    flush();
     let mut out = std::io::stdout().lock();
     let _session_may_be_gone = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
 /// Waits until all lines are out.
-pub fn settle() {
-    if let Some(Some(outlet)) = STDOUT.get() {
-        outlet.settle();
+pub fn flush() {
+    if let Some(Some(stdout)) = STDOUT.get() {
+        stdout.flush();
     }
 }
 
@@ -155,29 +156,29 @@ mod tests {
     #[test]
     fn a_pipe_that_nobody_reads_holds_up_nothing_and_loses_progress_only() {
         let ((go, goes_on), (reads, read)) = (channel(), channel());
-        let outlet = Outlet::new(Box::new(Pipe { goes_on, reads, open: false })).unwrap();
+        let stdout = StdoutQueue::new(Box::new(Pipe { goes_on, reads, open: false })).unwrap();
         let begun = Instant::now();
         for n in 0..5000 {
-            outlet.line(&format!("waiting {n}"), Worth::Progress);
+            stdout.line(&format!("waiting {n}"), Priority::Progress);
             if n % 100 == 0 {
-                outlet.line(&format!("phase {n}"), Worth::Kept);
+                stdout.line(&format!("phase {n}"), Priority::Normal);
             }
         }
         assert!(begun.elapsed() < Duration::from_secs(60), "one wait, not five thousand");
         go.send(()).unwrap();
-        outlet.settle();
+        stdout.flush();
         let all: String = read.try_iter().collect();
         let count = |word: &str| all.lines().filter(|line| line.starts_with(word)).count();
         assert_eq!(count("phase "), 50, "every phase is told");
-        assert!((1..=ENOUGH).contains(&count("waiting ")), "{}", count("waiting "));
+        assert!((1..=QUEUE_LIMIT).contains(&count("waiting ")), "{}", count("waiting "));
     }
 
     #[test]
     fn with_a_reader_a_line_is_out_before_its_teller_goes_on() {
         let ((go, goes_on), (reads, read)) = (channel(), channel());
         go.send(()).unwrap();
-        let outlet = Outlet::new(Box::new(Pipe { goes_on, reads, open: false })).unwrap();
-        outlet.line("one", Worth::Kept);
+        let stdout = StdoutQueue::new(Box::new(Pipe { goes_on, reads, open: false })).unwrap();
+        stdout.line("one", Priority::Normal);
         assert!(read.try_iter().collect::<String>().starts_with("one"));
     }
 }
