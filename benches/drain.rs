@@ -48,7 +48,7 @@ fn main() -> Result<()> {
     // The sandbox's own two pods have a budget that allows one eviction at a time.
     let options = DrainOptions { pod_selector: Some("app!=web".into()), ..DrainOptions::default() };
     let kubeconfig = cluster.admin_kubeconfig_direct();
-    let client = Cluster::connect(&kubeconfig, Path::new("."), None, None, Limits::default())?;
+    let client = Cluster::connect(&kubeconfig, Path::new("."), None, None, Limits::within(Duration::from_secs(30)))?;
     until_counted(&client)?;
 
     let begun = Instant::now();

@@ -10,6 +10,7 @@ use std::net::Ipv4Addr;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 pub use cluster::{
     ApiGroup, BgpFacts, ClusterFacts, ClusterNode, EksFacts, FelixFacts, HostProcess, NodeCounts, OperatorFacts,
@@ -32,6 +33,7 @@ pub struct Facts {
 }
 
 /// The Windows machine.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NodeFacts {
@@ -46,25 +48,23 @@ pub struct NodeFacts {
     pub machine_id: Option<String>,
     /// Identity of the current boot; changes with every reboot and never with the clock.
     pub boot_id: String,
+    #[serialize_always]
     pub runtime: Option<Runtime>,
     /// Adapters that are up. Of several with a default route, the one that Windows prefers comes first.
     pub adapters: Vec<Adapter>,
     /// Version of the Host Networking Service; none if HNS does not answer.
+    #[serialize_always]
     pub hns: Option<HnsVersion>,
     /// Which of the Windows features that Calico uses are installed; none if they were not queried.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub features: Option<Features>,
     /// What requires a restart of Windows, a sentence each; empty if nothing does.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pending_reboot: Vec<String>,
     /// TLS settings in the registry; none if they were not read.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
     /// None if nothing was found or queried.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cloud: Option<Cloud>,
     /// What else is on the machine; none if that was not queried.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub survey: Option<Survey>,
     /// What could not be read, with Windows' reason. A part named here is empty above, but that does not mean that it
     /// is absent.
@@ -129,29 +129,22 @@ pub struct Features {
 
 /// The settings that decide whether programs that use Windows's own TLS speak version 1.2. This program does not: it
 /// has its own. An absent setting means Windows's default, which is on since Server 2012.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Tls {
     /// SCHANNEL's `Protocols\TLS 1.2\Client`: false disables it for all programs.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub client_enabled: Option<bool>,
     /// The same key's `DisabledByDefault`: true enables it only for programs that request it explicitly.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub client_disabled_by_default: Option<bool>,
     /// .NET 4's `SchUseStrongCrypto`, for 64-bit and 32-bit programs.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub dotnet_strong_crypto: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub dotnet_strong_crypto_32: Option<bool>,
     /// .NET 4's `SystemDefaultTlsVersions`, likewise.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub dotnet_system_versions: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub dotnet_system_versions_32: Option<bool>,
     /// WinHTTP's `DefaultSecureProtocols`, likewise: a set of bits of which 0x800 is TLS 1.2.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub win_http: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub win_http_32: Option<u32>,
 }
 
@@ -231,6 +224,11 @@ pub struct Adapter {
 pub struct HnsVersion {
     pub major: u32,
     pub minor: u32,
+}
+
+/// `Ethernet` for `Ethernet` and for `vEthernet (Ethernet)`, the host's side of its vSwitch.
+pub fn physical(interface: &str) -> &str {
+    interface.strip_prefix("vEthernet (").and_then(|rest| rest.strip_suffix(')')).unwrap_or(interface)
 }
 
 impl Adapter {

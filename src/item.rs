@@ -7,6 +7,7 @@ use std::net::Ipv4Addr;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::values::{Cidr, Sha256, WinPath};
 
@@ -156,18 +157,17 @@ pub struct FirewallRule {
 }
 
 /// The IPv4 configuration of an adapter. With DHCP, addresses and gateway come from the lease.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct IpConfig {
     pub dhcp: bool,
     pub addresses: Vec<Cidr>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<Ipv4Addr>,
     /// Servers that were set by hand; empty if DHCP names them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dns: Vec<Ipv4Addr>,
     /// The interface metric; none if Windows chooses it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metric: Option<u32>,
 }
 
@@ -231,22 +231,18 @@ pub enum StartType {
 }
 
 /// An HNS network, observed or wanted. A field that is none in the wanted one may have any value.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Network {
     pub kind: NetworkKind,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subnet: Option<Cidr>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<Ipv4Addr>,
     /// VXLAN only: must equal the VNI of the Linux side.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vsid: Option<u32>,
     /// The physical adapter that the network was asked to use; if none, HNS chooses.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adapter: Option<String>,
     /// Read-only: the host's address on the vSwitch, once it has one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub management_ip: Option<Ipv4Addr>,
 }
 
@@ -324,6 +320,7 @@ impl Id {
         match self {
             Self::Dir(path) | Self::Tree(path) | Self::File(path) | Self::CniConf(path) => path.to_string(),
             Self::RegValue { key, name } => format!("HKLM\\{key}\\{name}"),
+            Self::Route(prefix) => prefix.to_string(),
             Self::Firewall(name)
             | Self::Service(name)
             | Self::DependsOn(name)
@@ -333,7 +330,6 @@ impl Id {
             | Self::Cordon(name)
             | Self::Achieved(name)
             | Self::CalicoIsUp(name) => name.clone(),
-            Self::Route(prefix) => prefix.to_string(),
         }
     }
 }

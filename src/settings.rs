@@ -37,7 +37,7 @@ pub use run::{Folders, RunSettings, run};
 pub use services::Services;
 
 use crate::config::Origin;
-pub use crate::config::words::{Backend, Credentials, Ipam, RemoteAccess};
+pub use crate::config::keywords::{Backend, Credentials, Ipam, RemoteAccess};
 pub use crate::facts::Provider;
 use crate::facts::{ApiGroup, RuntimeKind};
 use crate::values::NodeName;

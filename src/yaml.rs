@@ -15,6 +15,19 @@ pub struct Node {
     pub column: usize,
 }
 
+impl Node {
+    /// The node at a dotted path of fields.
+    pub fn at(&self, path: &str) -> Option<&Self> {
+        path.split('.').try_fold(self, |here, field| match &here.value {
+            Value::Map(entries) => {
+                let is = |key: &Self| matches!(&key.value, Value::Scalar { text, .. } if text == field);
+                entries.iter().find(|(key, _)| is(key)).map(|(_, below)| below)
+            }
+            _ => None,
+        })
+    }
+}
+
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
     Null,

@@ -11,7 +11,7 @@ use crate::values::{NodeName, Vni, WinPath};
 
 /// `C:\ProgramData\calicoctl-win\services.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct AgentConfig {
     pub node_name: NodeName,
     pub backend: Backend,
@@ -32,19 +32,20 @@ pub struct AgentConfig {
     /// Run once at every boot and every start of kubelet, until it exits 0.
     pub startup: Command,
     pub felix: Command,
-    /// Only for the backend windows-bgp.
-    pub confd: Option<Command>,
+    /// The programs of the other services, by their words; none for one that the backend does not need.
+    #[serde(flatten)]
+    pub others: BTreeMap<String, Option<Command>>,
 }
 
 impl AgentConfig {
     pub const PATH: &str = r"C:\ProgramData\calicoctl-win\services.json";
 
     /// The program of a role. confd runs only for windows-bgp (defect B3 of upstream).
-    pub const fn command(&self, role: Role) -> Option<&Command> {
+    pub fn command(&self, role: Role) -> Option<&Command> {
         match role {
             Role::Node => Some(&self.startup),
             Role::Felix => Some(&self.felix),
-            Role::Confd => self.confd.as_ref(),
+            other => self.others.get(other.word())?.as_ref(),
         }
     }
 

@@ -7,6 +7,7 @@ use anyhow::Result;
 
 use super::agent_config::{AgentConfig, Command};
 use super::layout::{Build, Layout};
+use super::services::Role;
 use crate::facts::ApiGroup;
 use crate::paths;
 use crate::settings::{self, Backend, Datastore, Ipam, NodeAddress, Settings};
@@ -19,66 +20,60 @@ use crate::values::WinPath;
 /// When the release's version is not supported.
 pub fn agent_config(settings: &Settings, kubeconfig: Option<&WinPath>) -> Result<AgentConfig> {
     let layout = Layout::of(&settings.calico.version)?;
-    let root = &settings.calico.root;
-    let command = |args: Vec<String>, dir: WinPath, env: Env| Command {
-        program: root.join(layout.node_binary()),
-        args,
-        dir,
-        env: env.with_extra(&settings.services.extra_env),
-    };
-    let common = || Env::common(settings, &layout, kubeconfig);
-    let confd_dir = paths::confd(root);
+    let command = |role| command(settings, &layout, kubeconfig, role);
+    let backend = settings.network.backend;
+    let others = Role::ALL.into_iter().filter(|role| !matches!(role, Role::Node | Role::Felix));
+    let used = |role: &Role| role.row().backends.contains(&backend);
     Ok(AgentConfig {
         node_name: settings.node_name.clone(),
-        backend: settings.network.backend,
+        backend,
         vni: settings.network.vni,
         adapter: adapter(settings),
         log_dir: settings.services.log_dir.clone(),
         valid_ip_timeout_s: settings.services.valid_ip_timeout.as_secs(),
         metadata_route: settings.platform.metadata_route,
-        cni_conf: (settings.network.backend != Backend::None)
-            .then(|| settings.cni.conf_dir.join(&settings.cni.conf_file)),
-        startup: command(startup_args(settings, &layout, kubeconfig), root.clone(), common().startup(settings)),
-        felix: command(felix_args(&layout), root.clone(), common().felix(settings)),
-        confd: (settings.network.backend == Backend::WindowsBgp)
-            .then(|| command(confd_args(&layout, &confd_dir), confd_dir.clone(), common())),
+        cni_conf: (backend != Backend::None).then(|| settings.cni.conf_dir.join(&settings.cni.conf_file)),
+        startup: command(Role::Node),
+        felix: command(Role::Felix),
+        others: others.map(|role| (role.word().to_owned(), used(&role).then(|| command(role)))).collect(),
     })
+}
+
+/// How a role's component is started.
+fn command(settings: &Settings, layout: &Layout, kubeconfig: Option<&WinPath>, role: Role) -> Command {
+    let root = &settings.calico.root;
+    let confd = paths::confd(root);
+    let [old, new] = role.row().command;
+    // Go's own flags have one dash, and confd's have its name.
+    let (line, dash, confd_dash) = match layout.build() {
+        Build::NodeBinary => (old, "-", "-confd-"),
+        Build::Monobinary => (new, "--", "--"),
+    };
+    let common = Env::common(settings, layout, kubeconfig);
+    let (option, dir, env) = match role {
+        Role::Node => {
+            // Marking the node available needs the Kubernetes API. With etcd and no kubeconfig that step would always
+            // fail, except with the backend none, which skips it (defect B25 of upstream).
+            let can_complete = kubeconfig.is_some() || settings.network.backend == Backend::None;
+            let complete = layout.has_complete_startup() && can_complete;
+            (complete.then(|| format!("{dash}complete-startup")), root.clone(), common.startup(settings))
+        }
+        Role::Felix => (None, root.clone(), common.felix(settings)),
+        Role::Confd => (Some(format!("{confd_dash}confdir={confd}")), confd, common),
+    };
+    Command {
+        program: root.join(layout.node_binary()),
+        // The option stays whole, since a path may have spaces.
+        args: line.split(' ').map(str::to_owned).chain(option).collect(),
+        dir,
+        env: env.with_extra(&settings.services.extra_env),
+    }
 }
 
 /// The adapter that `External` must use. Only an overlay network has one: for windows-bgp HNS chooses, as with the
 /// scripts.
 pub fn adapter(settings: &Settings) -> Option<String> {
     settings.network.adapter.clone().filter(|_| settings.network.backend == Backend::Vxlan)
-}
-
-fn startup_args(settings: &Settings, layout: &Layout, kubeconfig: Option<&WinPath>) -> Vec<String> {
-    // Marking the node available needs the Kubernetes API. With etcd and no kubeconfig that step would always fail,
-    // except with the backend none, which skips it (defect B25 of upstream).
-    let can_complete = kubeconfig.is_some() || settings.network.backend == Backend::None;
-    let complete = layout.has_complete_startup() && can_complete;
-    match layout.build() {
-        Build::NodeBinary => words("-startup", complete.then_some("-complete-startup")),
-        Build::Monobinary => words("component node startup", complete.then_some("--complete-startup")),
-    }
-}
-
-fn felix_args(layout: &Layout) -> Vec<String> {
-    match layout.build() {
-        Build::NodeBinary => words("-felix", None),
-        Build::Monobinary => words("component felix", None),
-    }
-}
-
-fn confd_args(layout: &Layout, dir: &WinPath) -> Vec<String> {
-    match layout.build() {
-        Build::NodeBinary => words("-confd", Some(&format!("-confd-confdir={dir}"))),
-        Build::Monobinary => words("component confd", Some(&format!("--confdir={dir}"))),
-    }
-}
-
-/// Splits `line` at spaces; `last` stays whole, since a path may hold spaces.
-fn words(line: &str, last: Option<&str>) -> Vec<String> {
-    line.split(' ').chain(last).map(str::to_owned).collect()
 }
 
 /// A component's variables. Every one is set here, so that a machine-wide `IP`, `NODENAME` or `KUBECONFIG` is never
@@ -204,7 +199,8 @@ mod tests {
             let mut settings = settings(version);
             settings.network.backend = Backend::WindowsBgp;
             let agent = agent(&settings);
-            [agent.startup, agent.felix, agent.confd.unwrap()]
+            Role::ALL
+                .map(|role| agent.command(role).unwrap())
                 .map(|c| format!("{version} {}> {} {}\n", c.dir, c.program.name(), c.args.join(" ")))
                 .concat()
         });
@@ -251,7 +247,7 @@ mod tests {
             let mut settings = settings(version);
             settings.network.backend = Backend::WindowsBgp;
             let agent = agent(&settings);
-            for command in [Some(&agent.startup), Some(&agent.felix), agent.confd.as_ref()].into_iter().flatten() {
+            for command in Role::ALL.into_iter().filter_map(|role| agent.command(role)) {
                 let line = command.args.join(" ");
                 assert!(!line.contains("upgrade") && !line.contains("token"), "{version}: {line}");
             }

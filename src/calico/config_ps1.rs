@@ -2,7 +2,7 @@
 
 use super::components::{adapter, datastore_type, node_address};
 use crate::settings::{Datastore, Ipam, Settings};
-use crate::values::WinPath;
+use crate::values::{WinPath, joined};
 
 const HEADER: &str = "\
 # Written by calicoctl-win for scripts that look for Calico's values in this file.
@@ -24,7 +24,6 @@ pub fn render(settings: &Settings, kubeconfig: Option<&WinPath>) -> Vec<u8> {
 
 fn values(settings: &Settings, kubeconfig: Option<&WinPath>) -> Vec<(String, String)> {
     let network = &settings.network;
-    let comma = |items: Vec<String>| items.join(",");
     let (endpoints, tls) = match &settings.datastore {
         Datastore::Kubernetes => (String::new(), None),
         Datastore::Etcdv3 { endpoints, tls } => (endpoints.join(","), tls.as_ref()),
@@ -37,8 +36,8 @@ fn values(settings: &Settings, kubeconfig: Option<&WinPath>) -> Vec<(String, Str
     let known = [
         ("KUBE_NETWORK", network.kube_network.clone()),
         ("CALICO_NETWORKING_BACKEND", network.backend.name().into()),
-        ("K8S_SERVICE_CIDR", comma(kubernetes.service_cidrs.iter().map(ToString::to_string).collect())),
-        ("DNS_NAME_SERVERS", comma(kubernetes.dns_servers.iter().map(ToString::to_string).collect())),
+        ("K8S_SERVICE_CIDR", joined(&kubernetes.service_cidrs, ",")),
+        ("DNS_NAME_SERVERS", joined(&kubernetes.dns_servers, ",")),
         ("DNS_SEARCH", kubernetes.dns_search.join(",")),
         ("CALICO_DATASTORE_TYPE", datastore_type(&settings.datastore).into()),
         ("KUBECONFIG", kubeconfig.map(ToString::to_string).unwrap_or_default()),

@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use super::x509;
 use crate::values::Secret;
@@ -70,25 +70,27 @@ impl Claims {
 /// # Errors
 /// When it cannot be written as YAML.
 pub fn render(credentials: &NodeCredentials, namespace: &str) -> Result<Vec<u8>> {
-    let ca = (!credentials.ca_pem.is_empty()).then(|| STANDARD.encode(&credentials.ca_pem));
-    let file = File {
-        api_version: "v1".into(),
-        kind: "Config".into(),
-        clusters: vec![NamedCluster {
-            name: CLUSTER.into(),
-            cluster: Cluster { ca, server: credentials.server.clone() },
-        }],
-        contexts: vec![NamedContext {
-            name: CONTEXT.into(),
-            context: ContextBody { cluster: CLUSTER.into(), namespace: Some(namespace.into()), user: USER.into() },
-        }],
-        current_context: CONTEXT.into(),
-        users: vec![NamedUser { name: USER.into(), user: User::of(&credentials.login) }],
+    let mut cluster =
+        json!({ "certificate-authority-data": STANDARD.encode(&credentials.ca_pem), "server": credentials.server });
+    if let (true, Some(fields)) = (credentials.ca_pem.is_empty(), cluster.as_object_mut()) {
+        fields.shift_remove("certificate-authority-data");
+    }
+    let user = match &credentials.login {
+        Login::Token(token) => json!({ "token": token.reveal() }),
+        Login::Certificate { cert, key } => json!({
+            "client-certificate-data": STANDARD.encode(cert),
+            "client-key-data": STANDARD.encode(key.reveal()),
+        }),
     };
-    // Through a plain value, like all YAML without positions: the YAML engine's code is generated again for each type,
-    // and large.
-    let value = serde_json::to_value(&file).context("write the node's kubeconfig")?;
-    Ok(serde_yaml::to_string(&value).context("write the node's kubeconfig")?.into_bytes())
+    let file = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{ "name": CLUSTER, "cluster": cluster }],
+        "contexts": [{ "name": CONTEXT, "context": { "cluster": CLUSTER, "namespace": namespace, "user": USER } }],
+        "current-context": CONTEXT,
+        "users": [{ "name": USER, "user": user }],
+    });
+    Ok(serde_yaml::to_string(&file).context("write the node's kubeconfig")?.into_bytes())
 }
 
 /// Reads a kubeconfig of the form that [`render`] writes; the scripts write the same form.
@@ -96,37 +98,49 @@ pub fn render(credentials: &NodeCredentials, namespace: &str) -> Result<Vec<u8>>
 /// # Errors
 /// When it is not a kubeconfig, or its current context has no server or token.
 pub fn parse(text: &str) -> Result<NodeCredentials> {
-    let file: File = yaml::read(text).context("the node's kubeconfig is not a valid kubeconfig")?;
-    let name = &file.current_context;
-    let context = file
-        .contexts
-        .into_iter()
-        .find(|context| context.name == *name)
-        .with_context(|| format!("the node's kubeconfig has no context `{name}`"))?
-        .context;
-    let cluster = file
-        .clusters
-        .into_iter()
-        .find(|cluster| cluster.name == context.cluster)
-        .with_context(|| format!("the node's kubeconfig has no cluster `{}`", context.cluster))?
-        .cluster;
-    let user = file.users.into_iter().find(|user| user.name == context.user).map(|user| user.user);
-    let login = user
-        .and_then(User::login)
-        .with_context(|| format!("the node's kubeconfig has no token for the user `{}`", context.user))?;
-    let ca_pem = match cluster.ca {
+    let file: Value = yaml::read(text).context("the node's kubeconfig is not a valid kubeconfig")?;
+    let lacks = |what: &str, name: &Value| {
+        format!("the node's kubeconfig has no {what} `{}`", text_of(name).unwrap_or_default())
+    };
+    let name = &file["current-context"];
+    let context = named(&file, "context", name).with_context(|| lacks("context", name))?;
+    let cluster =
+        named(&file, "cluster", &context["cluster"]).with_context(|| lacks("cluster", &context["cluster"]))?;
+    let server = text_of(&cluster["server"]).with_context(|| lacks("server for the cluster", &context["cluster"]))?;
+    let user = named(&file, "user", &context["user"]);
+    let login = user.and_then(login).with_context(|| lacks("token for the user", &context["user"]))?;
+    let ca_pem = match text_of(&cluster["certificate-authority-data"]) {
         Some(ca) => String::from_utf8(STANDARD.decode(ca.trim()).context("decode certificate-authority-data")?)
             .context("read certificate-authority-data")?,
         None => String::new(),
     };
-    let expires = expiry(&login);
-    Ok(NodeCredentials { server: cluster.server, ca_pem, login, expires })
+    Ok(NodeCredentials { server, ca_pem, expires: expiry(&login), login })
 }
 
 /// The namespace that a kubeconfig's current context names.
 pub fn namespace(text: &str) -> Option<String> {
-    let file: File = yaml::read(text).ok()?;
-    file.contexts.into_iter().find(|context| context.name == file.current_context)?.context.namespace
+    let file: Value = yaml::read(text).ok()?;
+    text_of(&named(&file, "context", &file["current-context"])?["namespace"])
+}
+
+/// The entry of a name among the clusters, contexts or users.
+fn named<'a>(file: &'a Value, kind: &str, name: &Value) -> Option<&'a Value> {
+    file[format!("{kind}s")].as_array()?.iter().find(|entry| entry["name"] == *name)?.get(kind)
+}
+
+fn text_of(value: &Value) -> Option<String> {
+    value.as_str().map(str::to_owned)
+}
+
+fn login(user: &Value) -> Option<Login> {
+    let pem = |data: &str| String::from_utf8(STANDARD.decode(user[data].as_str()?.trim()).ok()?).ok();
+    match text_of(&user["token"]) {
+        Some(token) => Some(Login::Token(Secret::new(token))),
+        None => Some(Login::Certificate {
+            cert: pem("client-certificate-data")?,
+            key: Secret::new(pem("client-key-data")?),
+        }),
+    }
 }
 
 /// When a login expires, by its own claims. None for a token without expiry (from a secret) and for one that cannot be
@@ -141,7 +155,7 @@ pub fn expiry(login: &Login) -> Option<Timestamp> {
 /// The claims of a token; empty if it is not a JWT.
 pub fn claims(token: &str) -> Claims {
     let payload = token.split('.').nth(1).and_then(|part| URL_SAFE_NO_PAD.decode(part).ok());
-    let Some(claims) = payload.and_then(|json| serde_json::from_slice::<serde_json::Value>(&json).ok()) else {
+    let Some(claims) = payload.and_then(|json| serde_json::from_slice::<Value>(&json).ok()) else {
         return Claims::default();
     };
     let time = |name: &str| Timestamp::from_second(claims.get(name)?.as_i64()?).ok();
@@ -150,8 +164,8 @@ pub fn claims(token: &str) -> Claims {
         Some((namespace.to_owned(), name.to_owned()))
     });
     let audiences = match &claims["aud"] {
-        serde_json::Value::String(one) => vec![one.clone()],
-        serde_json::Value::Array(all) => all.iter().filter_map(|one| one.as_str().map(str::to_owned)).collect(),
+        Value::String(one) => vec![one.clone()],
+        Value::Array(all) => all.iter().filter_map(|one| one.as_str().map(str::to_owned)).collect(),
         _ => Vec::new(),
     };
     Claims {
@@ -160,83 +174,6 @@ pub fn claims(token: &str) -> Claims {
         account,
         audiences,
         secret: claims["kubernetes.io/serviceaccount/secret.name"].as_str().map(str::to_owned),
-    }
-}
-
-#[derive(Serialize, Deserialize)]
-struct File {
-    #[serde(rename = "apiVersion")]
-    api_version: String,
-    kind: String,
-    clusters: Vec<NamedCluster>,
-    contexts: Vec<NamedContext>,
-    #[serde(rename = "current-context")]
-    current_context: String,
-    users: Vec<NamedUser>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct NamedCluster {
-    name: String,
-    cluster: Cluster,
-}
-
-#[derive(Serialize, Deserialize)]
-struct Cluster {
-    #[serde(rename = "certificate-authority-data", default, skip_serializing_if = "Option::is_none")]
-    ca: Option<String>,
-    server: String,
-}
-
-#[derive(Serialize, Deserialize)]
-struct NamedContext {
-    name: String,
-    context: ContextBody,
-}
-
-#[derive(Serialize, Deserialize)]
-struct ContextBody {
-    cluster: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    namespace: Option<String>,
-    user: String,
-}
-
-#[derive(Serialize, Deserialize)]
-struct NamedUser {
-    name: String,
-    user: User,
-}
-
-#[derive(Serialize, Deserialize)]
-struct User {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    token: Option<String>,
-    #[serde(rename = "client-certificate-data", default, skip_serializing_if = "Option::is_none")]
-    certificate: Option<String>,
-    #[serde(rename = "client-key-data", default, skip_serializing_if = "Option::is_none")]
-    key: Option<String>,
-}
-
-impl User {
-    fn of(login: &Login) -> Self {
-        match login {
-            Login::Token(token) => Self { token: Some(token.reveal().into()), certificate: None, key: None },
-            Login::Certificate { cert, key } => {
-                Self { token: None, certificate: Some(STANDARD.encode(cert)), key: Some(STANDARD.encode(key.reveal())) }
-            }
-        }
-    }
-
-    fn login(self) -> Option<Login> {
-        let pem = |data: &str| String::from_utf8(STANDARD.decode(data.trim()).ok()?).ok();
-        match (self.token, self.certificate, self.key) {
-            (Some(token), _, _) => Some(Login::Token(Secret::new(token))),
-            (None, Some(cert), Some(key)) => {
-                Some(Login::Certificate { cert: pem(&cert)?, key: Secret::new(pem(&key)?) })
-            }
-            _ => None,
-        }
     }
 }
 

@@ -86,8 +86,13 @@ impl Layout {
             .hint("choose a supported release, or a newer version of this program")
             .into());
         }
+        Ok(Self::by_number(version))
+    }
+
+    /// The layout that a version has by its number, supported or not.
+    pub fn by_number(version: &CalicoVersion) -> Self {
         let build = if version.reaches(3, 33, 0) { Build::Monobinary } else { Build::NodeBinary };
-        Ok(Self { version: version.clone(), build })
+        Self { version: version.clone(), build }
     }
 
     pub const fn version(&self) -> &CalicoVersion {

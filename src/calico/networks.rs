@@ -41,11 +41,6 @@ pub fn pods(backend: Backend, vni: Vni) -> Option<Network> {
     Some(Network { kind, subnet: None, gateway: None, vsid, adapter: None, management_ip: None })
 }
 
-/// `Ethernet` for `Ethernet` and for `vEthernet (Ethernet)`, the host's side of its vSwitch.
-pub fn physical(interface: &str) -> &str {
-    interface.strip_prefix("vEthernet (").and_then(|rest| rest.strip_suffix(')')).unwrap_or(interface)
-}
-
 /// Whether a network is Calico's by its name. Other products' networks are never deleted (upstream's scripts delete
 /// every network but NAT: defect B13).
 pub fn is_calicos(name: &str) -> bool {

@@ -197,7 +197,7 @@ mod tests {
         for backend in [Backend::Vxlan, Backend::WindowsBgp, Backend::None] {
             let mut settings = settings("v3.24.3");
             settings.network.backend = backend;
-            for (name, service) in services(&settings) {
+            for (name, service) in services(backend) {
                 assert!(!is_nssm(&service) && service.parameters.is_empty(), "{name}");
             }
         }

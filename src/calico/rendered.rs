@@ -47,11 +47,12 @@ fn page(settings: &Settings) -> String {
         let name = if role == Role::Node { "node startup" } else { role.word() };
         section(&mut page, name, &command(program));
     }
-    let services: String = services::services(settings).iter().map(|(name, _)| format!("{name}\n")).collect();
+    let services: String =
+        services::services(settings.network.backend).iter().map(|(name, _)| format!("{name}\n")).collect();
     section(&mut page, "services", &services);
     section(&mut page, paths::config_ps1(root).as_str(), &text(config_ps1::render(settings, Some(&kubeconfig))));
     if settings.platform.static_rules {
-        section(&mut page, paths::static_rules(root).as_str(), &text(static_rules::render().unwrap()));
+        section(&mut page, paths::static_rules(root).as_str(), static_rules::AKS);
     }
     page
 }

@@ -34,7 +34,7 @@ pub fn agent(command: &Command) -> AgentConfig {
         cni_conf: None,
         startup: command.clone(),
         felix: command.clone(),
-        confd: None,
+        others: Default::default(),
     }
 }
 

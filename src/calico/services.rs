@@ -10,11 +10,9 @@ use crate::settings::{Backend, Settings};
 pub const NODE: &str = "CalicoNode";
 /// Felix: network policy.
 pub const FELIX: &str = "CalicoFelix";
-/// confd: BGP routing. Only with the backend windows-bgp.
-pub const CONFD: &str = "CalicoConfd";
 pub const KUBELET: &str = "kubelet";
 
-/// The role of one of our services. Whoever goes through all of them, or has one of their names, asks here.
+/// The role of one of our services.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
@@ -23,26 +21,72 @@ pub enum Role {
     Confd,
 }
 
+/// What is known of a service.
+#[derive(Debug, Clone, Copy)]
+pub struct Row {
+    /// The last argument of its command line: `service run node`. Its logs have this name, too.
+    pub word: &'static str,
+    /// Its name in Windows.
+    pub name: &'static str,
+    pub display_name: &'static str,
+    pub description: &'static str,
+    pub depends_on: &'static [&'static str],
+    pub backends: &'static [Backend],
+    /// How its component is started, by a `calico-node.exe` and by a `calico.exe`.
+    pub command: [&'static str; 2],
+    /// Files that only this service reads, and reads at its start.
+    pub reads: &'static [&'static str],
+}
+
+const EVERY: &[Backend] = &[Backend::Vxlan, Backend::WindowsBgp, Backend::None];
+
 impl Role {
     /// In the order in which they start.
     pub const ALL: [Self; 3] = [Self::Node, Self::Felix, Self::Confd];
 
-    /// The last argument of its command line: `service run node`. Its logs have this name, too.
-    pub const fn word(self) -> &'static str {
+    pub const fn row(self) -> Row {
         match self {
-            Self::Node => "node",
-            Self::Felix => "felix",
-            Self::Confd => "confd",
+            Self::Node => Row {
+                word: "node",
+                name: NODE,
+                display_name: "Calico Windows Startup",
+                description: "Calico Windows Startup, configures Calico datamodel resources for this node.",
+                depends_on: &[],
+                backends: EVERY,
+                command: ["-startup", "component node startup"],
+                reads: &[],
+            },
+            Self::Felix => Row {
+                word: "felix",
+                name: FELIX,
+                display_name: "Calico Windows Agent",
+                description: "Calico Windows Per-host Agent, Felix, provides network policy enforcement for Kubernetes.",
+                depends_on: &[NODE],
+                backends: EVERY,
+                command: ["-felix", "component felix"],
+                reads: &["felix.json", "static-rules.json"],
+            },
+            // BGP routing.
+            Self::Confd => Row {
+                word: "confd",
+                name: "CalicoConfd",
+                display_name: "Calico BGP Agent",
+                description: "Calico BGP Agent, confd, configures BGP routing.",
+                depends_on: &[NODE],
+                backends: &[Backend::WindowsBgp],
+                command: ["-confd", "component confd"],
+                reads: &[],
+            },
         }
+    }
+
+    pub const fn word(self) -> &'static str {
+        self.row().word
     }
 
     /// The name of its service.
     pub const fn service(self) -> &'static str {
-        match self {
-            Self::Node => NODE,
-            Self::Felix => FELIX,
-            Self::Confd => CONFD,
-        }
+        self.row().name
     }
 
     pub fn of_service(name: &str) -> Option<Self> {
@@ -87,42 +131,24 @@ pub const FOLDER: &str = r"C:\Program Files\calicoctl-win";
 const RESTART_AFTER: [u32; 3] = [5, 10, 60];
 
 /// The services that a backend needs, by name, in the order in which they start.
-pub fn services(settings: &Settings) -> Vec<(&'static str, Service)> {
-    let mut services = vec![
-        service(
-            Role::Node,
-            "Calico Windows Startup",
-            "Calico Windows Startup, configures Calico datamodel resources for this node.",
-            &[],
-        ),
-        service(
-            Role::Felix,
-            "Calico Windows Agent",
-            "Calico Windows Per-host Agent, Felix, provides network policy enforcement for Kubernetes.",
-            &[NODE],
-        ),
-    ];
-    if settings.network.backend == Backend::WindowsBgp {
-        let description = "Calico BGP Agent, confd, configures BGP routing.";
-        services.push(service(Role::Confd, "Calico BGP Agent", description, &[NODE]));
-    }
-    services
+pub fn services(backend: Backend) -> Vec<(&'static str, Service)> {
+    let rows = Role::ALL.map(Role::row).into_iter().filter(|row| row.backends.contains(&backend));
+    rows.map(|row| (row.name, service(&row))).collect()
 }
 
-fn service(role: Role, display_name: &str, description: &str, depends_on: &[&str]) -> (&'static str, Service) {
-    let service = Service {
-        display_name: display_name.into(),
-        description: format!("{description}{MARK}"),
+fn service(row: &Row) -> Service {
+    Service {
+        display_name: row.display_name.into(),
+        description: format!("{}{MARK}", row.description),
         // Quoted, since otherwise Windows would try `C:\Program.exe` first.
-        image_path: format!("\"{EXECUTABLE}\" service run {}", role.word()),
+        image_path: format!("\"{EXECUTABLE}\" service run {}", row.word),
         account: "LocalSystem".into(),
         start: StartType::Auto,
-        depends_on: depends_on.iter().map(|&name| name.into()).collect(),
+        depends_on: row.depends_on.iter().map(|&name| name.into()).collect(),
         restart_after: RESTART_AFTER.into(),
         recovery: None,
         parameters: Default::default(),
-    };
-    (role.service(), service)
+    }
 }
 
 /// Whether a service is ours.
@@ -165,7 +191,7 @@ mod tests {
         let row = |backend: Backend| {
             let mut settings = settings("v3.30.3");
             settings.network.backend = backend;
-            let services = services(&settings).into_iter().map(|(name, s)| format!("{name} after {:?}", s.depends_on));
+            let services = services(backend).into_iter().map(|(name, s)| format!("{name} after {:?}", s.depends_on));
             let rules = firewall_rules(&settings)
                 .into_iter()
                 .map(|r| format!("{}: {} {}", r.display_name, r.protocol, r.local_ports));
@@ -191,7 +217,7 @@ mod tests {
 
     #[test]
     fn our_services_have_our_mark_and_others_do_not() {
-        let (_, mut felix) = services(&settings("v3.30.3")).remove(1);
+        let (_, mut felix) = services(Backend::Vxlan).remove(1);
         assert!(is_ours(&felix));
         insta::assert_snapshot!(format!("{}\n{}", felix.description, felix.image_path), @r#"
         Calico Windows Per-host Agent, Felix, provides network policy enforcement for Kubernetes. [managed by calicoctl-win]

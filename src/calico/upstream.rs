@@ -3,8 +3,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::cni::CniConf;
+use super::cni::{CniConf, TEMPLATE};
 use super::{networks, nssm};
+use crate::facts::Provider;
 use crate::item::{Network, NetworkKind, Service};
 use crate::values::WinPath;
 
@@ -102,36 +103,15 @@ pub fn only_in_cni(conf: &CniConf) -> Vec<Found> {
     known.ipam.rest.clear();
     let whole = serde_json::to_value(&known).unwrap_or_default();
     let mut overrides = Map::new();
-    const OURS: [&str; 22] = [
-        "name",
-        "windows_use_single_network",
-        "cniVersion",
-        "type",
-        "mode",
-        "vxlan_mac_prefix",
-        "vxlan_vni",
-        "policy",
-        "log_level",
-        "windows_loopback_DSR",
-        "capabilities",
-        "DNS",
-        "nodename",
-        "nodename_file",
-        "datastore_type",
-        "etcd_endpoints",
-        "etcd_key_file",
-        "etcd_cert_file",
-        "etcd_ca_cert_file",
-        "calico_api_group",
-        "kubernetes",
-        "policies",
-    ];
-    let more = |value: &Value, ours: &[&str]| -> Map<String, Value> {
+    // What we set: the keys of our template, and those for etcd and the API group.
+    let template: Map<String, Value> = serde_json::from_str(TEMPLATE).unwrap_or_default();
+    let ours = |key: &str| template.contains_key(key) || key.starts_with("etcd_") || key == "calico_api_group";
+    let more = |value: &Value, ours: &dyn Fn(&str) -> bool| -> Map<String, Value> {
         let fields = value.as_object().into_iter().flatten();
-        fields.filter(|(key, _)| !ours.contains(&key.as_str())).map(|(k, v)| (k.clone(), v.clone())).collect()
+        fields.filter(|(key, _)| !ours(key)).map(|(key, value)| (key.clone(), value.clone())).collect()
     };
-    overrides.extend(more(&whole, &[&OURS[..], &["ipam"]].concat()));
-    let ipam = more(&whole["ipam"], &["type", "subnet"]);
+    overrides.extend(more(&whole, &ours));
+    let ipam = more(&whole["ipam"], &|key| matches!(key, "type" | "subnet"));
     if !ipam.is_empty() {
         overrides.insert("ipam".into(), json!(ipam));
     }
@@ -161,12 +141,8 @@ pub fn from_networks(networks: &[(String, Network)]) -> Option<(&str, Vec<Found>
 }
 
 /// Whose Kubernetes this is, if the networks show it (reference: section 5).
-pub fn provider(networks: &[(String, Network)]) -> Option<&'static str> {
-    networks.iter().find_map(|(name, _)| match name.to_lowercase().as_str() {
-        "azure" => Some("AKS"),
-        name if name.starts_with("vpcbr") => Some("EKS"),
-        _ => None,
-    })
+pub fn provider(networks: &[(String, Network)]) -> Option<Provider> {
+    networks.iter().find_map(|(name, _)| Provider::of_network(name))
 }
 
 #[cfg(test)]
@@ -272,7 +248,7 @@ mod tests {
             said(&[network("Calico-10-244-1-0", NetworkKind::L2Bridge, None)]),
             r#"Calico-10-244-1-0 [("CALICO_NETWORKING_BACKEND", "windows-bgp")]"#
         );
-        assert_eq!(provider(&[nat, network("azure", NetworkKind::L2Tunnel, None)]), Some("AKS"));
-        assert_eq!(provider(&[network("vpcbrA1B2", NetworkKind::L2Bridge, None)]), Some("EKS"));
+        assert_eq!(provider(&[nat, network("azure", NetworkKind::L2Tunnel, None)]), Some(Provider::Aks));
+        assert_eq!(provider(&[network("vpcbrA1B2", NetworkKind::L2Bridge, None)]), Some(Provider::Eks));
     }
 }

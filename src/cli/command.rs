@@ -120,7 +120,11 @@ fn with_candidates(arg: Arg) -> Arg {
     let candidate = |(value, help): (String, String)| CompletionCandidate::new(value).help(Some(help.into()));
     match arg.get_id().as_str() {
         "ignore_preflight_errors" => arg.add(ArgValueCandidates::new(|| {
-            preflight::catalogue().map(|row| CompletionCandidate::new(row.id).help(Some(row.why.into()))).collect()
+            let current = preflight::catalogue().map(|row| (row.id, row.why.to_owned(), false));
+            let former = preflight::RENAMED.iter().map(|(id, current)| (*id, format!("now {current}"), true));
+            // Shown only if nothing else fits what was typed.
+            let all = current.chain(former);
+            all.map(|(id, help, former)| CompletionCandidate::new(id).help(Some(help.into())).hide(former)).collect()
         })),
         "set" => arg.add(ArgValueCandidates::new(move || {
             paths().map(|(path, help)| candidate((format!("{path}="), help))).collect()

@@ -39,13 +39,13 @@ pub(crate) fn run(verb: &Config, app: &mut App) -> Result<Ending> {
 
 fn init(file: Option<&Path>, app: &mut App) -> Result<Ending> {
     let Some(file) = file else {
-        app.reporter.raw(config::template());
+        app.reporter.raw(&config::template());
         return Ok(Ending::Quiet);
     };
     if app.global.dry_run {
         return app.would(format!("write {}", file.display()));
     }
-    super::import::write_new(file, config::template())?;
+    super::import::write_new(file, &config::template())?;
     let msg = format!("wrote {}", file.display());
     app.reporter.tell(&msg);
     Ending::result(RunResult::new(Exit::Ok, true, msg))

@@ -151,7 +151,9 @@ fn live(node: &dyn Node) -> Result<Imported> {
     if let Some((network, found)) = upstream::from_networks(&networks) {
         source.measured.extend(measured(&format!("the HNS network {network}"), found));
     }
-    fields.extend(upstream::provider(&networks).map(|provider| ("kubernetesProvider", provider.to_owned())));
+    fields.extend(
+        upstream::provider(&networks).map(|provider| ("kubernetesProvider", provider.brings().name.to_owned())),
+    );
     let rules = paths::static_rules(&root);
     match std::fs::read(node.disk(&rules)) {
         Ok(text) if static_rules::are_of_aks(&text) => fields.push(("platform.staticRules", "aks".into())),

@@ -546,7 +546,8 @@ mod tests {
         let access = choose("the kubeconfig", text, Path::new(""), None).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let limit = Duration::from_millis(100);
-        let refused = access.client_within(limit, None, Limits::default(), runtime.handle()).err().unwrap();
+        let refused =
+            access.client_within(limit, None, Limits::within(Duration::from_secs(30)), runtime.handle()).err().unwrap();
         let said = &refused.downcast_ref::<Fault>().unwrap().what;
         let (path, rest) = said.strip_prefix("the kubeconfig's exec plugin `").unwrap().split_once('`').unwrap();
         assert!(path.ends_with("sleep"), "{said}");

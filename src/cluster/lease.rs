@@ -349,7 +349,7 @@ mod tests {
 
     fn client(embedded: &EmbeddedCluster) -> Cluster {
         let text = embedded.admin_kubeconfig_direct();
-        Cluster::connect(&text, Path::new("."), None, None, Limits::default()).unwrap()
+        Cluster::connect(&text, Path::new("."), None, None, Limits::within(Duration::from_secs(30))).unwrap()
     }
 
     fn spec(embedded: &EmbeddedCluster) -> Option<Value> {

@@ -194,7 +194,7 @@ impl Server {
     }
 
     pub fn connect(&self) -> Cluster {
-        self.connect_within(Limits::default())
+        self.connect_within(Limits::within(std::time::Duration::from_secs(30)))
     }
 
     pub fn connect_within(&self, limits: Limits) -> Cluster {

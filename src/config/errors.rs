@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::Origin;
 use crate::fault::{Exit, Fault};
+use crate::values::joined;
 
 /// One error in a config. Findings are collected, so that one run shows all of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,10 +41,9 @@ impl fmt::Display for Finding {
 
 /// All findings as one error, whose cause has a line for each.
 pub fn fault(findings: &[Finding]) -> anyhow::Error {
-    let lines: Vec<String> = findings.iter().map(ToString::to_string).collect();
     Fault::new(Exit::InvalidConfig, "ConfigInvalid", "the config is not valid")
         .hint("`calicoctl-win explain FIELD` tells of a field, `calicoctl-win config schema` has all of them")
-        .because(anyhow::anyhow!(lines.join("\n")))
+        .because(anyhow::anyhow!(joined(findings, "\n")))
 }
 
 /// The word of `allowed` that was probably meant, if one is similar enough.

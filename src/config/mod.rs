@@ -5,21 +5,24 @@
 pub mod encoding;
 mod errors;
 pub mod import;
+pub mod keywords;
 mod layers;
 mod rules;
 mod schema;
 pub mod spec;
 pub mod types;
-pub mod words;
 
 use std::fmt;
 
 use anyhow::Result;
+use serde::de::DeserializeOwned;
 
 pub use errors::Finding;
 pub(crate) use errors::fault;
 pub use schema::schema;
 pub use spec::Config;
+
+use crate::yaml;
 
 /// A text with one or more config documents, and its name in errors.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,6 +77,8 @@ impl fmt::Display for Origin {
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct Layered {
     pub config: Config,
+    /// The fields that are set.
+    document: serde_json::Value,
     layers: layers::Layers,
 }
 
@@ -95,6 +100,17 @@ pub fn is_of_a_run(path: &str) -> bool {
 }
 
 impl Layered {
+    fn new(layers: layers::Layers) -> Self {
+        Self { config: layers.config(), document: layers.document_without(&[]), layers }
+    }
+
+    /// The value of a field, if a layer sets it. `path` is complete, for example `spec.calico.version`.
+    pub fn value<T: DeserializeOwned>(&self, path: &str) -> Option<T> {
+        let found = self.document.pointer(&format!("/{}", path.replace('.', "/")))?;
+        // Each field was checked when it was merged.
+        Some(T::deserialize(found).expect("a checked field has its type"))
+    }
+
     /// Who set a field; for a section, who set something in it. None if no layer did. `path` is complete, for example
     /// `spec.calico.version`.
     pub fn origin(&self, path: &str) -> Option<&Origin> {
@@ -109,7 +125,7 @@ impl Layered {
 
     /// What was set in all layers, as one document: to make the same plan again.
     pub fn whole_document(&self) -> serde_json::Value {
-        self.layers.document_without(&[])
+        self.document.clone()
     }
 
     /// The origin to report for a field that may not be set.
@@ -130,7 +146,7 @@ pub fn load(documents: &[Document], overrides: &[Override]) -> Result<Layered> {
     documents.iter().for_each(|document| layers.document(document));
     overrides.iter().for_each(|given| layers.set(given));
     let mut findings = std::mem::take(&mut layers.findings);
-    let layered = Layered { config: layers.config(), layers };
+    let layered = Layered::new(layers);
     // Rules are skipped for a field whose value was already refused.
     let refused: Vec<String> = findings.iter().map(|finding| finding.path.clone()).collect();
     findings.extend(rules::check(&layered).into_iter().filter(|finding| !refused.contains(&finding.path)));
@@ -165,9 +181,14 @@ pub fn fields() -> impl Iterator<Item = FieldHelp> {
     })
 }
 
-/// A complete, valid document with comments, as `config init` writes it.
-pub const fn template() -> &'static str {
-    include_str!("../../templates/config.yaml")
+/// A valid document with comments, as `config init` writes it: the fields that most nodes need, then the others, each
+/// with its help.
+pub fn template() -> String {
+    const FIELDS: &str = include_str!("../../templates/config.yaml");
+    let document = yaml::parse(FIELDS).expect("a test reads it").remove(0);
+    let rest = fields().filter(|field| document.at(&field.path).is_none());
+    let rest: String = rest.map(|field| format!("#   {}: {}\n", field.path, field.help)).collect();
+    format!("{FIELDS}\n# Fields that few nodes need:\n{rest}")
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! Rules between the fields of one config. Rules that need the node or the cluster are in [`crate::settings`].
 
 use super::errors::Finding;
+use super::keywords::Credentials;
 use super::spec::{DatastoreType, SourceType};
 use super::types::EtcdEndpoint;
-use super::words::Credentials;
 use super::{Layered, Origin};
+use crate::values::NodeName;
 
 const API_VERSION: &str = "calicoctl-win/v1alpha1";
 const KIND: &str = "NodeInstallation";
@@ -67,11 +68,9 @@ pub fn check(layered: &Layered) -> Vec<Finding> {
     findings
 }
 
+/// A label is a DNS name without dots.
 fn is_dns_label(name: &str) -> bool {
-    (1..=63).contains(&name.len())
-        && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
-        && !name.starts_with('-')
-        && !name.ends_with('-')
+    name.len() <= 63 && !name.contains('.') && name.parse::<NodeName>().is_ok()
 }
 
 fn source(layered: &Layered, wrong: &mut impl FnMut(&str, String)) {

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::keywords::{Backend, Credentials, Ipam, RemoteAccess};
 use super::types::{Address, AddressChoice, Auto, ConfFile, EtcdEndpoint, Pattern, Wait, WebUrl};
-use super::words::{Backend, Credentials, Ipam, RemoteAccess};
 use crate::facts::Provider;
 use crate::values::{Cidr, MacPrefix, NodeName, Sha256, Vni, WinPath};
 use crate::version::CalicoVersion;
@@ -37,19 +37,6 @@ words!(/// How a change is made.
     Mode { Auto, Try });
 words!(/// What happens when Windows must reboot.
     RebootPolicy { Never, Request, Now });
-
-impl LogLevel {
-    /// As Felix and the CNI plugin spell it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Debug => "debug",
-            Self::Info => "info",
-            Self::Warning => "warning",
-            Self::Error => "error",
-            Self::Fatal => "fatal",
-        }
-    }
-}
 
 /// How one Windows node is to run Calico.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]

@@ -10,7 +10,7 @@ use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_with::{DeserializeFromStr, SerializeDisplay};
 
-use crate::values::texts;
+use crate::values::{known, texts};
 
 /// The error for an IPv6 address.
 pub(crate) fn no_ipv6(text: &str, instead: &str) -> String {
@@ -78,7 +78,7 @@ impl Wait {
     /// # Panics
     /// When the text is not a duration.
     pub fn known(text: &str) -> Self {
-        text.parse().expect("a literal duration is right")
+        known(text)
     }
 }
 

@@ -6,10 +6,12 @@ use std::net::Ipv4Addr;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::values::Cidr;
 
 /// The cluster, as far as the install of this node depends on it.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ClusterFacts {
@@ -24,18 +26,14 @@ pub struct ClusterFacts {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub calico_unserved: bool,
     /// ClusterInformation's calicoVersion: the version on the Linux side.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calico_version: Option<String>,
     pub felix: FelixFacts,
     pub pools: Vec<PoolFacts>,
     /// Calico IPAM's strict affinity, which Windows nodes require; none if no IPAM config object exists.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strict_affinity: Option<bool>,
     /// The Kubernetes Node this machine is, if it has joined.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<ClusterNode>,
     /// Name of the Node that has one of this machine's addresses, if none has its name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_with_our_address: Option<String>,
     /// The cluster's service CIDRs: from its ServiceCIDR objects, else from kubeadm's ConfigMap.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -44,43 +42,30 @@ pub struct ClusterFacts {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kubernetes_service_ips: Vec<String>,
     /// ClusterIP of the service `kube-dns`, to compare with the DNS servers in the config.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dns_service_ip: Option<Ipv4Addr>,
     /// `calico_backend` of the ConfigMap `calico-config`: `bird`, `vxlan` or `none`. Only manifest installs have it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub linux_backend: Option<String>,
     /// Where Calico on the Linux nodes keeps its data: `kubernetes` or `etcdv3`. None if neither its DaemonSet nor
     /// `calico-config` says.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub linux_datastore: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<NodeCounts>,
     /// The Installation of the Tigera operator, if the operator runs Calico.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operator: Option<OperatorFacts>,
     /// Calico for Windows as HostProcess pods.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_process: Option<HostProcess>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub typha: Option<TyphaFacts>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bgp: Option<BgpFacts>,
     /// How many HostEndpoint objects there are.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_endpoints: Option<usize>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policies: Option<PolicyFacts>,
     /// Whether the cluster is OpenShift: it serves the group `config.openshift.io`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub openshift: bool,
     /// What Windows nodes need on EKS; none if the cluster is not EKS.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eks: Option<EksFacts>,
     /// How many seconds this machine's clock is ahead of the API server's, accurate to two.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_skew: Option<i64>,
     /// Rights that an install needs and the kubeconfig's user lacks; none if that was not asked.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing_rights: Option<Vec<Right>>,
     /// Questions that the cluster refused to answer, with its reason.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -130,20 +115,21 @@ impl fmt::Display for ApiGroup {
 }
 
 /// FelixConfiguration `default`; none if a field is not set.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct FelixFacts {
+    #[serialize_always]
     pub vxlan_enabled: Option<bool>,
+    #[serialize_always]
     pub vxlan_vni: Option<u32>,
+    #[serialize_always]
     pub ipip_enabled: Option<bool>,
     /// UDP port of VXLAN.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vxlan_port: Option<u16>,
-    #[serde(default, rename = "vxlanMTU", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "vxlanMTU")]
     pub vxlan_mtu: Option<u32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bpf_enabled: Option<bool>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wireguard_enabled: Option<bool>,
 }
 
@@ -200,6 +186,7 @@ impl PoolFacts {
     }
 }
 
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ClusterNode {
@@ -214,19 +201,14 @@ pub struct ClusterNode {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
     /// kubelet's limit of pods.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_pods: Option<u64>,
     /// Why it is not Ready, in the words of kubelet or the cluster.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_ready: Option<String>,
     /// Its address from Calico's node startup: other nodes send the traffic for its pods there.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calico_address: Option<String>,
     /// The MAC to which other nodes send the traffic for its pods, from node startup.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tunnel_mac: Option<String>,
     /// Version of OpenShift's Windows Machine Config Operator that created this Node; none if it did not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wmco: Option<String>,
     /// The digest of the settings applied here, from the Node. Not used in a plan for another machine.
     #[serde(skip)]
@@ -337,6 +319,7 @@ pub struct PolicyFacts {
 }
 
 /// A permission, or the lack of one.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Right {
@@ -347,20 +330,14 @@ pub struct Right {
     /// Plural, with `/` and the subresource, if there is one.
     pub resource: String,
     /// The one object that it covers; none for all.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// None for cluster-wide rights.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// The run cannot work without it. Other rights are for checks, which are skipped without them.
     pub needed: bool,
     /// Needed only to change a running node: to drain it, and to keep pods from it.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub for_changes: bool,
-}
-
-fn is_false(flag: &bool) -> bool {
-    !flag
 }
 
 impl fmt::Display for Right {

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 /// Services, networks and files of the machine, as far as checks use them.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Survey {
@@ -26,14 +28,11 @@ pub struct Survey {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub calico_folder: bool,
     /// Bytes free on the disk of `C:`; none if not measured.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk_free: Option<u64>,
     /// Whether UDP 4789 is free; none if not measured.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vxlan_port_free: Option<bool>,
     /// Routes to single link-local addresses, such as those of clouds' metadata services: prefix to interface. None if
     /// not queried.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link_local_routes: Option<BTreeMap<String, String>>,
     /// Whether a TCP port of this machine accepts connections at each of its own addresses. Only the requested ports.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -42,10 +41,8 @@ pub struct Survey {
     pub firewall: Firewall,
     /// The network profiles in which a policy makes Windows Firewall ignore the machine's own rules; none if not
     /// queried.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own_rules_ignored: Option<Vec<String>>,
     /// Who else may write where SYSTEM reads or runs Calico's files; none if not queried.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub writers: Option<Writers>,
 }
 

@@ -7,8 +7,9 @@ use std::net::Ipv4Addr;
 use serde_json::{Value, json};
 
 use super::win32::{self, refused};
-pub use crate::calico::networks::{is_calicos, physical};
+pub use crate::calico::networks::is_calicos;
 use crate::facts::HnsVersion;
+pub use crate::facts::physical;
 use crate::fault::{Exit, Fault};
 use crate::item::{Network, NetworkKind};
 

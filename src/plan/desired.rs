@@ -129,7 +129,7 @@ pub fn desired(inputs: &Inputs<'_>) -> Result<Desired> {
     wanted.file(paths::config_ps1(root), config_ps1::render(settings, kubeconfig), Access::Administrators);
     wanted.file(paths::nodename(root), settings.node_name.as_str().into(), Access::Inherited);
     if settings.platform.static_rules {
-        wanted.file(paths::static_rules(root), static_rules::render()?, Access::Inherited);
+        wanted.file(paths::static_rules(root), static_rules::AKS.into(), Access::Inherited);
     }
 
     cni_files(inputs, &mut wanted, kubeconfig)?;
@@ -140,7 +140,7 @@ pub fn desired(inputs: &Inputs<'_>) -> Result<Desired> {
         wanted.add(Id::Firewall(rule.display_name.clone()), State::Firewall(rule));
     }
     let mut started = networks(settings);
-    let services = services::services(settings);
+    let services = services::services(settings.network.backend);
     // Upstream's upgrade service swaps the release by itself, and its CalicoConfd remains when the backend changes
     // (defect B15).
     let absent: BTreeSet<Id> = all_services()
@@ -168,7 +168,7 @@ pub fn desired(inputs: &Inputs<'_>) -> Result<Desired> {
 
 /// A service of another product that must have this definition while Calico is installed; uninstall restores the
 /// original. It is stopped and started around a change, and otherwise left running or stopped.
-pub fn borrow_service(target: &mut Target, name: &str, wanted: Service) {
+pub fn manage_service_temporarily(target: &mut Target, name: &str, wanted: Service) {
     target.world.insert(Id::Service(name.into()), State::Service(Box::new(wanted)));
     target.leave.insert(Id::Running(name.into()));
 }

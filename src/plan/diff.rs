@@ -29,7 +29,7 @@ pub fn ids(target: &Target, owned: &Owned) -> BTreeSet<Id> {
 /// The services that may be stopped and started: ours, in their start order, then those of other products. Services
 /// that depend on one of them may be too: see [`dependents`].
 pub fn services(target: &Target, owned: &Owned) -> Vec<String> {
-    all_services().map(str::to_owned).chain(borrowed(target, owned)).collect()
+    all_services().map(str::to_owned).chain(temporarily_managed(target, owned)).collect()
 }
 
 /// Services of other products with their dependencies, of those found on the node because they depend on a service that
@@ -55,7 +55,7 @@ pub fn in_start_order(mut services: Vec<String>, needs: impl Fn(&str, &str) -> b
 
 /// The services of other products that are stopped and started around a change, and otherwise left running or stopped:
 /// those whose definition we manage for a time, and those that the target names.
-fn borrowed(target: &Target, owned: &Owned) -> BTreeSet<String> {
+fn temporarily_managed(target: &Target, owned: &Owned) -> BTreeSet<String> {
     let named = |id: &Id| match id {
         Id::Service(name) | Id::Running(name) if !is_own(name) => Some(name.clone()),
         _ => None,
@@ -135,7 +135,7 @@ pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
     let vacated: Vec<Step> = goes.map(|id| Step::Vacate { id: (*id).clone() }).collect();
 
     // Stop what must not run any more, what reads something that changes, and what depends on those.
-    let others = borrowed(target, owned).into_iter().chain(dependents.keys().map(|name| (*name).to_owned()));
+    let others = temporarily_managed(target, owned).into_iter().chain(dependents.keys().map(|name| (*name).to_owned()));
     let others = in_start_order(others.collect::<BTreeSet<_>>().into_iter().collect(), needs);
     let services: Vec<String> = all_services().map(str::to_owned).chain(others).collect();
     let mut stopped = BTreeSet::new();

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use super::Step;
-pub use crate::calico::services::SERVICES;
+use crate::calico::services::Role;
+pub use crate::calico::services::{FELIX as FELIX_SERVICE, NODE as NODE_SERVICE, SERVICES};
 use crate::calico::{networks, registry};
 use crate::item::Id;
 
@@ -22,16 +23,13 @@ pub fn is_own(service: &str) -> bool {
     all_services().any(|own| own.eq_ignore_ascii_case(service))
 }
 
-/// The service that the other two depend on, and that creates the HNS networks.
-pub const NODE_SERVICE: &str = "CalicoNode";
-
-/// The service that enforces network policies.
-pub const FELIX_SERVICE: &str = "CalicoFelix";
+/// What all our services read at their start.
+const READ_BY_ALL: [&str; 7] =
+    ["calicoctl-win.exe", "services.json", "calico-kube-config", "nodename", "server.key", "server.crt", "ca.crt"];
 
 /// Whether a running service must be stopped before this item changes.
 ///
-/// All three run our executable with the release's binaries and read `services.json`, the kubeconfig and the etcd files
-/// at start; only Felix reads `felix.json`. `config.ps1` and the CNI files are read by others. What CalicoNode writes
+/// All run our executable with the release's binaries; what only one of them reads is in its row. `config.ps1` and the CNI files are read by others. What CalicoNode writes
 /// while it runs is not changed meanwhile.
 ///
 /// Another product's service reads nothing of ours, only its own definition, and uses the networks: kube-proxy has its
@@ -45,16 +43,8 @@ pub fn reads(service: &str, id: &Id) -> bool {
         Id::Service(name) => name == NODE_SERVICE,
         Id::File(path) => {
             let name = path.name().to_ascii_lowercase();
-            matches!(
-                name.as_str(),
-                "calicoctl-win.exe"
-                    | "services.json"
-                    | "calico-kube-config"
-                    | "nodename"
-                    | "server.key"
-                    | "server.crt"
-                    | "ca.crt"
-            ) || (["felix.json", "static-rules.json"].contains(&name.as_str()) && service == "CalicoFelix")
+            READ_BY_ALL.contains(&name.as_str())
+                || Role::of_service(service).is_some_and(|role| role.row().reads.contains(&name.as_str()))
         }
         Id::RegValue { .. } => service == NODE_SERVICE && registry::agents_own().contains(id),
         _ => false,

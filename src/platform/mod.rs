@@ -22,9 +22,10 @@ pub fn detect(node: &dyn Node, given: Option<Provider>, metadata: &Metadata) -> 
         None => by_machine(node)?,
     };
     let answers = match &by_machine {
-        None | Some((Provider::Rke2, _)) if given.is_none() => metadata.ask_all(),
-        Some((provider, _)) => metadata.ask_as_on(cloud_of(*provider)),
-        None => Vec::new(),
+        Some((provider, _)) if given.is_some() || !may_be_on_a_cloud(*provider) => {
+            metadata.ask_as_on(cloud_of(*provider))
+        }
+        _ => metadata.ask_all(),
     };
     Ok(judge(by_machine, answers))
 }
@@ -33,22 +34,26 @@ pub fn detect(node: &dyn Node, given: Option<Provider>, metadata: &Metadata) -> 
 fn by_machine(node: &dyn Node) -> Result<Option<(Provider, String)>> {
     // Without HNS there are no networks; preflight reports that HNS is missing.
     let networks = node.list(Listing::Networks).unwrap_or_default();
-    for (id, _) in &networks {
-        let Id::Network(name) = id else { continue };
-        let provider = match name.to_lowercase() {
-            name if name == "azure" => Provider::Aks,
-            name if name.starts_with("vpcbr") => Provider::Eks,
-            _ => continue,
-        };
-        return Ok(Some((provider, format!("the HNS network {name}"))));
+    let found = networks.iter().find_map(|(id, _)| match id {
+        Id::Network(name) => Some((Provider::of_network(name)?, format!("the HNS network {name}"))),
+        _ => None,
+    });
+    if found.is_some() {
+        return Ok(found);
     }
-    // RKE1's nodes, and RKE2's that were created by Rancher, run Rancher's agent.
-    for service in ["rke2", "rancher-wins"] {
-        if node.get(&Id::Service(service.into()))?.is_some() {
-            return Ok(Some((Provider::Rke2, format!("the service {service}"))));
+    for provider in Provider::ALL {
+        for service in provider.brings().services {
+            if node.get(&Id::Service((*service).into()))?.is_some() {
+                return Ok(Some((provider, format!("the service {service}"))));
+            }
         }
     }
     Ok(None)
+}
+
+/// Whether a platform may be on a cloud with a metadata service of its own: a distribution.
+fn may_be_on_a_cloud(provider: Provider) -> bool {
+    !provider.brings().services.is_empty()
 }
 
 /// The cloud whose metadata service a platform has.
@@ -57,10 +62,11 @@ fn cloud_of(provider: Provider) -> Provider {
 }
 
 fn judge(by_machine: Option<(Provider, String)>, mut answers: Vec<Answer>) -> Option<Cloud> {
-    let (provider, evidence) = match (by_machine, answers.first()) {
-        // A distribution on a cloud has the cloud's names and routes.
-        (None | Some((Provider::Rke2, _)), Some(first)) => (first.provider, first.service.to_owned()),
-        (found, _) => found?,
+    // A distribution on a cloud has the cloud's names and routes.
+    let may_be = by_machine.as_ref().is_none_or(|(provider, _)| may_be_on_a_cloud(*provider));
+    let (provider, evidence) = match answers.first() {
+        Some(first) if may_be => (first.provider, first.service.to_owned()),
+        _ => by_machine?,
     };
     answers.retain(|answer| answer.provider == cloud_of(provider));
     let instance_name = answers.pop().and_then(|answer| answer.instance_name);

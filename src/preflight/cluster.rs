@@ -4,11 +4,9 @@ use super::Finding::{Fail, Pass, Skip, Unknown, Warn};
 use super::{Finding, Input, Judge, Row, Severity};
 use crate::facts::ClusterFacts;
 use crate::fault::Exit;
-use crate::values::Cidr;
+use crate::values::{Cidr, joined};
 
 pub(super) const REACHABLE: &str = "ClusterReachable";
-
-const GROUP: &str = "cluster";
 
 /// By how many seconds clocks may differ before short-lived tokens and certificates fail.
 const SKEW: u64 = 60;
@@ -16,7 +14,6 @@ const SKEW: u64 = 60;
 pub(super) const ROWS: &[Row] = &[
     Row {
         id: REACHABLE,
-        group: GROUP,
         severity: Severity::Hard(Exit::ClusterUnreachable),
         why: "the cluster decides most of how a node is installed, so it must answer",
         fix: "kubectl --kubeconfig FILE get --raw /readyz  # with the same kubeconfig, on the same machine",
@@ -26,7 +23,6 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "ApiServerAddress",
-        group: GROUP,
         severity: Severity::Error,
         why: "Windows hosts, and Calico on them, cannot reach a ClusterIP: the node's kubeconfig must have the API server's own address",
         fix: "set the API server's own address in the kubeconfig; in a HostProcess pod set KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT to it, as Calico's ConfigMap kubernetes-services-endpoint does",
@@ -34,15 +30,13 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "ClusterRights",
-        group: GROUP,
         severity: Severity::Error,
         why: "missing rights are detected before the node is changed, all of them at once",
         fix: "calicoctl-win explain ClusterRights  # prints a manifest for a cluster administrator",
         judge: Judge::Cluster(rights),
     },
     Row {
-        id: "ClockSkew",
-        group: GROUP,
+        id: "ClockInSync",
         severity: Severity::Warning,
         why: "tokens and certificates are refused by a machine whose clock is wrong",
         fix: "w32tm /resync\nw32tm /query /status  # shows whether that worked",
@@ -57,7 +51,6 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "NodeRegistered",
-        group: GROUP,
         severity: Severity::Error,
         why: "Calico writes its addresses to the Kubernetes Node, and fails if there is none",
         fix: "start kubelet so that it registers, or give the registered name with --node-name",
@@ -65,15 +58,13 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "NodeAddressMatches",
-        group: GROUP,
         severity: Severity::Error,
         why: "a Node with this name but none of this machine's addresses is usually another machine",
         fix: "kubectl get node NAME -o wide  # shows the Node's addresses\ngive the name of this machine's own Node with --node-name",
         judge: Judge::Cluster(node_address),
     },
     Row {
-        id: "KubeletSkew",
-        group: GROUP,
+        id: "KubeletVersion",
         severity: Severity::Warning,
         why: "a kubelet must not be newer than its API server, nor more than three minor versions older",
         fix: "install the cluster's version of kubelet on this node",
@@ -81,7 +72,6 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "DatastoreMatches",
-        group: GROUP,
         severity: Severity::Error,
         why: "all nodes of a cluster must use one datastore: with two, neither side sees the other's pods and policies",
         fix: "set spec.datastore.type to what Calico on Linux has: kubectl get daemonset calico-node -A -o yaml shows DATASTORE_TYPE or ETCD_ENDPOINTS",
@@ -89,7 +79,6 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "ServiceCidr",
-        group: GROUP,
         severity: Severity::Error,
         why: "traffic from pods to services is excluded from outbound NAT only for the service CIDRs of the config",
         fix: "set spec.kubernetes.serviceCIDRs to the cluster's own, or leave it out",
@@ -97,7 +86,6 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "DnsServer",
-        group: GROUP,
         severity: Severity::Warning,
         why: "pods use only the DNS servers of the config",
         fix: "set spec.kubernetes.dns.servers to the ClusterIP of the service kube-dns, or leave it out",
@@ -105,7 +93,6 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "LinuxWorker",
-        group: GROUP,
         severity: Severity::Error,
         why: "Calico's controllers, Typha and the cluster's DNS run on Linux nodes only",
         fix: "kubectl get nodes -L kubernetes.io/os  # shows the nodes' systems\nadd a Linux node",
@@ -171,7 +158,7 @@ fn rights(cluster: &ClusterFacts, _: &Input) -> Finding {
     };
     let list = |needed: bool, for_changes: bool| {
         let those = missing.iter().filter(|right| right.needed == needed && right.for_changes == for_changes);
-        those.map(ToString::to_string).collect::<Vec<_>>().join(", ")
+        joined(those, ", ")
     };
     let (needed, checks, changes) = (list(true, false), list(false, false), list(false, true));
     if !needed.is_empty() {
@@ -254,7 +241,7 @@ fn kubelet_skew(cluster: &ClusterFacts, _: &Input) -> Finding {
 fn service_cidr(cluster: &ClusterFacts, input: &Input) -> Finding {
     let Some(kubernetes) = input.kubernetes() else { return Skip("there is no config to compare with".into()) };
     let own = &kubernetes.service_cidrs;
-    let shown = |cidrs: &[Cidr]| cidrs.iter().map(Cidr::to_string).collect::<Vec<_>>().join(", ");
+    let shown = |cidrs: &[Cidr]| joined(cidrs, ", ");
     let inside = |ip: &std::net::Ipv4Addr| own.iter().any(|cidr| cidr.contains(ip));
     let service = cluster.kubernetes_service_ips.iter().find_map(|ip| ip.parse().ok());
     if let Some(ip) = service.filter(|ip| !inside(ip)) {
@@ -273,7 +260,7 @@ fn service_cidr(cluster: &ClusterFacts, input: &Input) -> Finding {
 fn dns_server(cluster: &ClusterFacts, input: &Input) -> Finding {
     let Some(kubernetes) = input.kubernetes() else { return Skip("there is no config to compare with".into()) };
     let own = &kubernetes.dns_servers;
-    let shown = own.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let shown = joined(own, ", ");
     match cluster.dns_service_ip {
         Some(ip) if own.contains(&ip) => Pass(shown),
         Some(ip) => Fail(format!("the service kube-dns has {ip}, the config has {shown}")),

@@ -8,9 +8,7 @@ use super::{Finding, Input, Judge, Row, Severity};
 use crate::calico::networks;
 use crate::calico::services::SERVICES;
 use crate::facts::{Features, NodeFacts, Part, RuntimeKind, ServiceFacts, Survey};
-use crate::settings::{Backend, Provider};
-
-const GROUP: &str = "machine";
+use crate::settings::Backend;
 
 /// A release takes about 250 MB unpacked, and the previous one is kept until the new one works.
 const DISK_SPACE: u64 = 1 << 30;
@@ -18,39 +16,32 @@ const DISK_SPACE: u64 = 1 << 30;
 pub(super) const ROWS: &[Row] = &[
     Row {
         id: "RuntimeRunning",
-        group: GROUP,
         severity: Severity::Error,
         why: "kubelet and the pods' network require a running container runtime",
         fix: "Start-Service containerd\ncalicoctl-win preflight --fix  # does the same, and asks first",
-        judge: Judge::Node(|node, _| {
-            let Some(survey) = &node.survey else { return not_surveyed(node) };
-            let Some(name) = runtime_name(node) else { return Skip("no container runtime answers".into()) };
-            match service(survey, name) {
-                Err(without) => without,
-                Ok(ServiceFacts { running: true, .. }) => Pass(name.into()),
-                Ok(_) => Fail(format!("the service {name} is stopped")),
-            }
+        judge: Judge::Machine(|survey, node, _| match runtime_name(node).map(|name| (name, service(survey, name))) {
+            None => Skip("no container runtime answers".into()),
+            Some((_, Err(without))) => without,
+            Some((name, Ok(service))) if service.running => Pass(name.into()),
+            Some((name, Ok(_))) => Fail(format!("the service {name} is stopped")),
         }),
     },
     Row {
         id: "CniConfig",
-        group: GROUP,
         severity: Severity::Error,
         why: "the container runtime uses the first file in its CNI folder, so with two plugins the file names decide which one is used",
         fix: "move the other plugin's file out of the CNI folder, or set spec.calicoNetwork.backend: none to keep that plugin",
-        judge: Judge::Node(cni_config),
+        judge: Judge::Machine(cni_config),
     },
     Row {
-        id: "Flannel",
-        group: GROUP,
+        id: "NoFlannel",
         severity: Severity::Error,
         why: "Flannel's HNS network occupies the adapter that Calico needs, and flanneld re-creates it",
         fix: "drain the node first, then run these one at a time:\nStop-Service flanneld  # pods on Flannel's network lose their routes\nsc.exe delete flanneld  # removes the service\nGet-HnsNetwork | Where-Object Name -in vxlan0, cbr0 | Remove-HnsNetwork  # pods on Flannel's network lose it\nfinally, restart the machine, which stops everything that still runs on it",
-        judge: Judge::Node(flannel),
+        judge: Judge::Machine(flannel),
     },
     Row {
         id: "RoutingFeature",
-        group: GROUP,
         severity: Severity::Error,
         why: "BGP on Windows requires the Windows feature RemoteAccess with Routing",
         fix: "Install-WindowsFeature RemoteAccess,RSAT-RemoteAccess-PowerShell,Routing\nInstall-RemoteAccess -VpnType RoutingOnly\nfinally, drain the node and restart the machine",
@@ -64,7 +55,6 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "UdpPort4789",
-        group: GROUP,
         severity: Severity::Error,
         why: "a program that listens on UDP 4789 receives the packets that are meant for pods",
         fix: "Get-NetUDPEndpoint -LocalPort 4789 | select OwningProcess  # shows the program\nstop that program",
@@ -79,31 +69,27 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "KubeletDependencies",
-        group: GROUP,
         severity: Severity::Warning,
         why: "kubelet does not start if it depends on a Calico service that is not installed (error 1075), and is stopped and started with one that is",
         fix: "install Calico\nor remove Calico's services from kubelet's dependencies, and keep the others, which `sc.exe qc kubelet` lists",
-        judge: Judge::Node(kubelet_dependencies),
+        judge: Judge::Machine(kubelet_dependencies),
     },
     Row {
         id: "KubeProxyFlags",
-        group: GROUP,
         severity: Severity::Warning,
         why: "without DSR and a source VIP, policies see the node's address instead of the pod's; and a kube-proxy does not start with feature gates that it no longer supports",
         fix: "set kube-proxy's --enable-dsr=true, with VXLAN --source-vip to the address of Calico_ep, and remove WinDSR and WinOverlay from --feature-gates",
-        judge: Judge::Node(kube_proxy),
+        judge: Judge::Machine(kube_proxy),
     },
     Row {
-        id: "EarlierInstall",
-        group: GROUP,
+        id: "NoEarlierInstall",
         severity: Severity::Warning,
         why: "services, networks and folders of an earlier install are taken over if they have Calico's names; its own programs may start again",
         fix: "Get-Service Calico*  # shows the services\nGet-HnsNetwork  # shows the networks\nan uninstall restores what was there before",
-        judge: Judge::Node(earlier_install),
+        judge: Judge::Machine(earlier_install),
     },
     Row {
         id: "DiskSpace",
-        group: GROUP,
         severity: Severity::Error,
         why: "a new release is unpacked completely before it replaces the current one",
         fix: "free at least 1 GB on drive C:",
@@ -115,7 +101,6 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "NoPendingReboot",
-        group: GROUP,
         severity: Severity::Warning,
         why: "changes that wait for a restart may replace files and networks after the install",
         fix: "drain the node and restart the machine, then run the command again",
@@ -150,12 +135,7 @@ fn service<'a>(survey: &'a Survey, name: &str) -> Result<&'a ServiceFacts, Findi
     })
 }
 
-fn not_surveyed(node: &NodeFacts) -> Finding {
-    unread(node, Part::Survey, "the machine's services and networks were not read")
-}
-
-fn cni_config(node: &NodeFacts, input: &Input) -> Finding {
-    let Some(survey) = &node.survey else { return not_surveyed(node) };
+fn cni_config(survey: &Survey, _: &NodeFacts, input: &Input) -> Finding {
     let Some(settings) = input.settings else { return Unknown("the settings could not be resolved".into()) };
     let ours = &settings.cni.conf_file;
     let others = || survey.cni_configs.iter().filter(|config| !config.file.eq_ignore_ascii_case(ours));
@@ -170,8 +150,7 @@ fn cni_config(node: &NodeFacts, input: &Input) -> Finding {
     }
 }
 
-fn kubelet_dependencies(node: &NodeFacts, _: &Input) -> Finding {
-    let Some(survey) = &node.survey else { return not_surveyed(node) };
+fn kubelet_dependencies(survey: &Survey, _: &NodeFacts, _: &Input) -> Finding {
     let kubelet = match service(survey, "kubelet") {
         Ok(kubelet) => kubelet,
         Err(without) => return without,
@@ -191,11 +170,10 @@ fn kubelet_dependencies(node: &NodeFacts, _: &Input) -> Finding {
     }
 }
 
-fn flannel(node: &NodeFacts, input: &Input) -> Finding {
+fn flannel(survey: &Survey, _: &NodeFacts, input: &Input) -> Finding {
     if input.network().is_some_and(|network| network.backend == Backend::None) {
         return Skip("another plugin owns the network".into());
     }
-    let Some(survey) = &node.survey else { return not_surveyed(node) };
     let networks = survey.networks.keys().filter(|name| matches!(name.as_str(), "vxlan0" | "cbr0"));
     let services = ["flanneld", "flannel"].into_iter().filter(|name| survey.has_service(name));
     let found: Vec<String> =
@@ -206,8 +184,7 @@ fn flannel(node: &NodeFacts, input: &Input) -> Finding {
 /// Feature gates that are always on in kube-proxy from these minor versions on, and will be removed.
 const GATES: [(&str, u64); 2] = [("WinDSR", 33), ("WinOverlay", 20)];
 
-fn kube_proxy(node: &NodeFacts, input: &Input) -> Finding {
-    let Some(survey) = &node.survey else { return not_surveyed(node) };
+fn kube_proxy(survey: &Survey, _: &NodeFacts, input: &Input) -> Finding {
     let proxy = match service(survey, "kube-proxy") {
         Ok(proxy) => proxy,
         Err(without) => return without,
@@ -216,7 +193,7 @@ fn kube_proxy(node: &NodeFacts, input: &Input) -> Finding {
     let mut ours = "";
     if input.settings.is_some_and(|settings| settings.dsr) && proxy.flag("--enable-dsr") != Some("true") {
         // On EKS kube-proxy is Amazon's and nobody can set its flags, so install does.
-        let amazons = input.settings.is_some_and(|settings| settings.provider == Provider::Eks);
+        let amazons = input.settings.is_some_and(|settings| settings.provider.brings().own_kube_proxy);
         match amazons && proxy.flag("--config").is_none() {
             true => ours = "; --enable-dsr=true is added by install",
             false => wrong.push("--enable-dsr=true is missing".to_owned()),
@@ -238,8 +215,7 @@ fn kube_proxy(node: &NodeFacts, input: &Input) -> Finding {
     }
 }
 
-fn earlier_install(node: &NodeFacts, _: &Input) -> Finding {
-    let Some(survey) = &node.survey else { return not_surveyed(node) };
+fn earlier_install(survey: &Survey, _: &NodeFacts, _: &Input) -> Finding {
     let mut found = Vec::new();
     if survey.has_service("CalicoUpgrade") {
         found.push("the service CalicoUpgrade of older releases".to_owned());

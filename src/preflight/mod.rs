@@ -18,9 +18,9 @@ mod tests;
 pub use cluster::minor;
 pub use fix::{Fix, fix};
 pub use node::machine_read;
-pub use renamed::renamed;
+pub use renamed::{RENAMED, renamed};
 
-use crate::facts::{ClusterFacts, NodeFacts};
+use crate::facts::{ClusterFacts, NodeFacts, Part, Survey};
 use crate::fault::{Exit, Fault};
 use crate::settings::{ClusterSide, Kubernetes, Network, RemoteAccess, Settings};
 use crate::version::CalicoVersion;
@@ -106,16 +106,23 @@ pub enum Finding {
 #[derive(Clone, Copy)]
 pub enum Judge {
     Node(fn(&NodeFacts, &Input) -> Finding),
+    /// What else is on the machine.
+    Machine(fn(&Survey, &NodeFacts, &Input) -> Finding),
     Cluster(fn(&ClusterFacts, &Input) -> Finding),
     /// One of Calico's own resources, which are not read with the datastore etcdv3. The text is
     /// calicoctl's command that shows what the check would have examined.
     Calico(&'static str, fn(&ClusterFacts, &Input) -> Finding),
 }
 
+impl Judge {
+    const fn needs_node(self) -> bool {
+        matches!(self, Self::Node(_) | Self::Machine(_))
+    }
+}
+
 /// One row.
 pub struct Row {
     pub id: &'static str,
-    pub group: &'static str,
     pub severity: Severity,
     pub why: &'static str,
     /// What to do: a sentence or a command on each line, with its effect if that hurts. People paste
@@ -124,11 +131,24 @@ pub struct Row {
     pub judge: Judge,
 }
 
-/// Every check, in the order in which they are shown.
+/// The rows, each with its group, in the order in which they are shown.
+const GROUPS: [(&str, &[Row]); 7] = [
+    ("node", node::ROWS),
+    ("machine", machine::ROWS),
+    ("cluster", cluster::ROWS),
+    ("network", network::ROWS),
+    ("network", policies::ROWS),
+    ("calico", support::ROWS),
+    ("platform", platform::ROWS),
+];
+
+fn grouped() -> impl Iterator<Item = (&'static str, &'static Row)> {
+    GROUPS.iter().flat_map(|(group, rows)| rows.iter().map(move |row| (*group, row)))
+}
+
+/// Every check.
 pub fn catalogue() -> impl Iterator<Item = &'static Row> {
-    let machine = node::ROWS.iter().chain(machine::ROWS);
-    let cluster = cluster::ROWS.iter().chain(network::ROWS).chain(policies::ROWS).chain(support::ROWS);
-    machine.chain(cluster).chain(platform::ROWS)
+    grouped().map(|(_, row)| row)
 }
 
 /// The id of a check as static text, for events.
@@ -146,8 +166,9 @@ pub enum Scope {
 
 /// Runs every check in scope.
 pub fn run(scope: Scope, input: &Input, ignored: &[String]) -> PreflightReport {
-    let within = |row: &&Row| scope == Scope::Everything || !matches!(row.judge, Judge::Node(_));
-    let checks: Vec<Check> = catalogue().filter(within).map(|row| examine(row, input, ignored)).collect();
+    let within = |row: &Row| scope == Scope::Everything || !row.judge.needs_node();
+    let rows = grouped().filter(|(_, row)| within(row));
+    let checks: Vec<Check> = rows.map(|(group, row)| examine(group, row, input, ignored)).collect();
     let count = |status| checks.iter().filter(|check| check.status == status).count();
     let summary = Summary {
         ok: count(CheckStatus::Ok),
@@ -163,6 +184,11 @@ fn judge(row: &Row, input: &Input) -> Finding {
     match row.judge {
         Judge::Node(judge) => match input.node {
             Some(node) => judge(node, input),
+            None => Finding::Skip("no node was examined".into()),
+        },
+        Judge::Machine(judge) => match input.node.map(|node| (node, &node.survey)) {
+            Some((node, Some(survey))) => judge(survey, node, input),
+            Some((node, None)) => node::unread(node, Part::Survey, "the machine's services and networks were not read"),
             None => Finding::Skip("no node was examined".into()),
         },
         Judge::Cluster(judge) | Judge::Calico(_, judge) => match (input.cluster, input.cluster_failure) {
@@ -184,7 +210,7 @@ fn in_etcd(row: &Row, found: Finding, input: &Input) -> Finding {
     }
 }
 
-fn examine(row: &Row, input: &Input, ignored: &[String]) -> Check {
+fn examine(group: &str, row: &Row, input: &Input, ignored: &[String]) -> Check {
     let (status, detail) = match judge(row, input) {
         Finding::Pass(detail) => (CheckStatus::Ok, detail),
         Finding::Skip(detail) => (CheckStatus::Skip, detail),
@@ -197,7 +223,7 @@ fn examine(row: &Row, input: &Input, ignored: &[String]) -> Check {
     let named = ignored.iter().any(|id| id.eq_ignore_ascii_case(row.id));
     Check {
         id: row.id.into(),
-        group: row.group.into(),
+        group: group.into(),
         status,
         ignored: status == CheckStatus::Fail && named && !hard,
         detail,
@@ -246,18 +272,12 @@ pub fn document() -> String {
          This page is generated from the catalogue in `src/preflight`, and a test compares them.\n\n\
          | check | group | severity | what it is for |\n|---|---|---|---|\n",
     );
-    for row in catalogue() {
-        text.push_str(&format!("| `{}` | {} | {} | {} |\n", row.id, row.group, row.severity.name(), row.why));
+    for (group, Row { id, severity, why, .. }) in grouped() {
+        text.push_str(&format!("| `{id}` | {group} | {} | {why} |\n", severity.name()));
     }
-    for row in catalogue() {
-        text.push_str(&format!(
-            "\n## {}\nA check, group {} ({}). {}.\n\nWhat to do:{}\n",
-            row.id,
-            row.group,
-            row.severity.name(),
-            capital(row.why),
-            lines(row.fix)
-        ));
+    for (group, row) in grouped() {
+        let (id, severity, why, fix) = (row.id, row.severity.name(), capital(row.why), lines(row.fix));
+        text.push_str(&format!("\n## {id}\nA check, group {group} ({severity}). {why}.\n\nWhat to do:{fix}\n"));
         if let Judge::Calico(command, _) = row.judge {
             text.push_str(&format!(
                 "\nWith the datastore etcdv3 the result is unknown. To look at it yourself: `{command}`\n"

@@ -5,8 +5,7 @@ use super::cluster::untold;
 use super::{Finding, Input, Judge, Row, Severity};
 use crate::facts::{ClusterFacts, PoolFacts};
 use crate::settings::{Backend, Ipam, Undecided, backend_of, cluster_vni, mixed_vni, pools_for_windows};
-
-const GROUP: &str = "network";
+use crate::values::joined;
 
 /// Shows Felix's configuration in etcd.
 const FELIX: &str = "calicoctl get felixconfiguration default -o yaml";
@@ -14,7 +13,6 @@ const FELIX: &str = "calicoctl get felixconfiguration default -o yaml";
 pub(super) const ROWS: &[Row] = &[
     Row {
         id: "CalicoResources",
-        group: GROUP,
         severity: Severity::Error,
         why: "with the datastore kubernetes, Calico's configuration is read from the cluster's API",
         fix: "install Calico on the cluster's Linux nodes first, or set spec.datastore.type: etcdv3",
@@ -26,7 +24,6 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "Ipip",
-        group: GROUP,
         severity: Severity::Error,
         why: "Windows does not support IP-in-IP, so its pods could not reach pods on other nodes",
         fix: "move the IP pools to VXLAN (ipipMode: Never, vxlanMode: Always), or set spec.calicoNetwork.backend; calicoctl-win cluster prepare shows the patches",
@@ -38,8 +35,7 @@ pub(super) const ROWS: &[Row] = &[
         }),
     },
     Row {
-        id: "BackendKnown",
-        group: GROUP,
+        id: "Backend",
         severity: Severity::Error,
         why: "the backend must come from the config or the cluster; it is never guessed",
         fix: "set spec.calicoNetwork.backend to vxlan, windows-bgp or none",
@@ -47,7 +43,6 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "BackendMatchesCluster",
-        group: GROUP,
         severity: Severity::Warning,
         why: "pods on nodes with different backends cannot reach each other",
         fix: "leave spec.calicoNetwork.backend out, so that it is the cluster's",
@@ -64,23 +59,20 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "IpPools",
-        group: GROUP,
         severity: Severity::Error,
         why: "pods get their addresses from the cluster's IP pools, and install creates none",
         fix: "kubectl get ippools -o yaml  # shows the pools\ncreate a pool of the backend's type (vxlanMode: Always for vxlan), enable one, or let its nodeSelector select this node",
         judge: Judge::Calico("calicoctl get ippools -o yaml", ip_pools),
     },
     Row {
-        id: "OnePoolType",
-        group: GROUP,
+        id: "PoolEncapsulation",
         severity: Severity::Error,
         why: "Calico for Windows supports one type of IP pool in a cluster: all VXLAN, or all without encapsulation",
         fix: "kubectl get ippools -o yaml  # shows the pools\ngive all enabled pools the same vxlanMode, or keep some for Linux nodes: nodeSelector: kubernetes.io/os == 'linux'",
         judge: Judge::Calico("calicoctl get ippools -o yaml", one_pool_type),
     },
     Row {
-        id: "VxlanWithoutBgp",
-        group: GROUP,
+        id: "BgpDisabled",
         severity: Severity::Warning,
         why: "if Windows nodes use VXLAN, BGP between the nodes must be off, because their routes conflict",
         fix: "kubectl patch installation default --type=merge -p '{\"spec\":{\"calicoNetwork\":{\"bgp\":\"Disabled\"}}}'  # if the operator installed Calico\nset calico_backend: vxlan in the ConfigMap calico-config  # if a manifest did",
@@ -88,7 +80,6 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "CrossSubnet",
-        group: GROUP,
         severity: Severity::Warning,
         why: "Windows does not support CrossSubnet: it always encapsulates, even if Linux nodes do not",
         fix: "nothing, if nodes of one subnet reach each other over VXLAN; otherwise set vxlanMode: Always",
@@ -106,7 +97,6 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "VxlanMtu",
-        group: GROUP,
         severity: Severity::Warning,
         why: "Calico's Windows dataplane does not set an MTU: a vxlanMTU is for Linux nodes only",
         fix: "if the network needs a smaller MTU, set it on the Windows adapters",
@@ -118,42 +108,38 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "VxlanPort",
-        group: GROUP,
         severity: Severity::Error,
         why: "Calico for Windows uses only UDP 4789 for VXLAN and ignores vxlanPort",
         fix: "kubectl patch felixconfiguration default --type=merge -p '{\"spec\":{\"vxlanPort\":4789}}'",
-        judge: Judge::Calico(FELIX, |cluster, input| match (uses_vxlan(cluster, input), cluster.felix.vxlan_port) {
-            (None, _) => Unknown("no backend is decided".into()),
-            (Some(false), _) => Skip("VXLAN is not used".into()),
-            _ if cluster.calico_unserved => unserved(),
-            (Some(true), None | Some(0 | 4789)) => Pass("4789".into()),
-            (Some(true), Some(port)) => Fail(format!("FelixConfiguration has vxlanPort: {port}")),
+        judge: Judge::Calico(FELIX, |cluster, input| match (without_vxlan(cluster, input), cluster.felix.vxlan_port) {
+            (Some(without), _) => without,
+            (None, None | Some(0 | 4789)) => Pass("4789".into()),
+            (None, Some(port)) => Fail(format!("FelixConfiguration has vxlanPort: {port}")),
         }),
     },
     Row {
         id: "VxlanVni",
-        group: GROUP,
         severity: Severity::Error,
         why: "Windows supports VNIs from 4096; above 65535 its routes would carry another one, and the network External uses 9999",
         fix: "kubectl patch felixconfiguration default --type=merge -p '{\"spec\":{\"vxlanVNI\":4096}}'  # changes the Linux nodes too",
-        judge: Judge::Calico(FELIX, |cluster, input| match uses_vxlan(cluster, input) {
-            None => Unknown("no backend is decided".into()),
-            Some(false) => Skip("VXLAN is not used".into()),
-            Some(true) if cluster.calico_unserved => unserved(),
-            Some(true) => cluster_vni(&cluster.felix).map_or_else(Fail, |vni| Pass(vni.to_string())),
+        judge: Judge::Calico(FELIX, |cluster, input| match without_vxlan(cluster, input) {
+            Some(without) => without,
+            None => cluster_vni(&cluster.felix).map_or_else(Fail, |vni| Pass(vni.to_string())),
         }),
     },
     Row {
         id: "VniMatchesFelix",
-        group: GROUP,
         severity: Severity::Warning,
         why: "pods on nodes with different VNIs cannot reach each other, and nothing reports it",
         fix: "leave spec.calicoNetwork.vxlan.vxlanVNI out, so that it is the cluster's",
-        judge: Judge::Calico(FELIX, vni_matches),
+        judge: Judge::Calico(FELIX, |cluster, input| match (input.network(), without_vxlan(cluster, input)) {
+            (None, _) => Unknown("no backend is decided".into()),
+            (_, Some(without)) => without,
+            (Some(own), None) => mixed_vni(own, &cluster.felix).map_or_else(|| Pass(own.vni.to_string()), Fail),
+        }),
     },
     Row {
         id: "StrictAffinity",
-        group: GROUP,
         severity: Severity::Error,
         why: "Windows cannot route single addresses of other nodes' blocks, so IPAM must not borrow them",
         fix: "kubectl patch ipamconfigs default --type=merge -p '{\"spec\":{\"strictAffinity\":true}}'",
@@ -173,7 +159,6 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "BlockSize",
-        group: GROUP,
         severity: Severity::Error,
         why: "Windows reserves four addresses of a node's only block, so a block smaller than /29 has none left for pods",
         fix: "create an IP pool with larger blocks, for example blockSize: 26, and disable the old one",
@@ -188,7 +173,6 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "PodCapacity",
-        group: GROUP,
         severity: Severity::Warning,
         why: "a Windows node has one block: /26 gives 60 pods, /25 124, /24 252, whatever kubelet's limit is",
         fix: "set kubelet's --max-pods to what a block holds, or create pools with larger blocks",
@@ -196,7 +180,6 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "PoolBlocks",
-        group: GROUP,
         severity: Severity::Error,
         why: "a Windows node without a block of its own cannot run pods, because Windows borrows no addresses",
         fix: "calicoctl ipam check  # shows blocks of removed nodes\nadd an IP pool, or release these blocks",
@@ -204,7 +187,6 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "Ipv6",
-        group: GROUP,
         severity: Severity::Warning,
         why: "Calico for Windows is IPv4 only: pods get no IPv6 address, and rules about IPv6 are skipped",
         fix: "nothing, if pods on Windows need only IPv4",
@@ -223,7 +205,6 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "WireGuard",
-        group: GROUP,
         severity: Severity::Warning,
         why: "Windows does not support WireGuard: traffic to and from Windows nodes is not encrypted",
         fix: "nothing, if that is acceptable; otherwise keep such workloads on Linux nodes",
@@ -233,7 +214,6 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "Ebpf",
-        group: GROUP,
         severity: Severity::Warning,
         why: "Windows has no eBPF dataplane, and still needs what eBPF replaces, such as kube-proxy",
         fix: "keep kube-proxy on the Windows nodes, and VXLAN between the nodes",
@@ -241,7 +221,6 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "HostEndpoints",
-        group: GROUP,
         severity: Severity::Warning,
         why: "policies of host endpoints are not enforced on Windows hosts",
         fix: "protect Windows hosts with the Windows firewall",
@@ -282,12 +261,21 @@ fn uses_vxlan(cluster: &ClusterFacts, input: &Input) -> Option<bool> {
     }
 }
 
+/// Why Felix's settings of VXLAN do not count; none if they do.
+fn without_vxlan(cluster: &ClusterFacts, input: &Input) -> Option<Finding> {
+    match uses_vxlan(cluster, input) {
+        None => Some(Unknown("no backend is decided".into())),
+        Some(false) => Some(Skip("VXLAN is not used".into())),
+        Some(true) => cluster.calico_unserved.then(unserved),
+    }
+}
+
 fn unserved() -> Finding {
     Unknown("the cluster serves no Calico resources".into())
 }
 
 fn named<'a>(pools: impl Iterator<Item = &'a PoolFacts>) -> String {
-    pools.map(|pool| pool.name.as_str()).collect::<Vec<_>>().join(", ")
+    joined(pools.map(|pool| &pool.name), ", ")
 }
 
 fn on_or_off(cluster: &ClusterFacts, set: Option<bool>, field: &str) -> Finding {
@@ -352,21 +340,10 @@ fn vxlan_without_bgp(cluster: &ClusterFacts, input: &Input) -> Finding {
     }
 }
 
-fn vni_matches(cluster: &ClusterFacts, input: &Input) -> Finding {
-    let Some(network) = input.network() else { return Unknown("no backend is decided".into()) };
-    if network.backend != Backend::Vxlan {
-        return Skip("VXLAN is not used".into());
-    }
-    if cluster.calico_unserved {
-        return unserved();
-    }
-    mixed_vni(network, &cluster.felix).map_or_else(|| Pass(network.vni.to_string()), Fail)
-}
-
 /// For example `default: /26, 60 pods per node`.
 fn sizes(cluster: &ClusterFacts) -> String {
     let one = |pool: &PoolFacts| format!("{}: /{}, {} pods per node", pool.name, pool.block_size, pool.pods_per_node());
-    pools_for_windows(cluster).map(one).take(5).collect::<Vec<_>>().join("; ")
+    joined(pools_for_windows(cluster).map(one).take(5), "; ")
 }
 
 fn pod_capacity(cluster: &ClusterFacts, _: &Input) -> Finding {

@@ -3,17 +3,16 @@
 use super::Finding::{Fail, Pass, Skip, Unknown, Warn};
 use super::cluster::minor;
 use super::{Finding, Input, Judge, Row, Severity, builds};
-use crate::calico::networks::{is_calicos, physical};
-use crate::facts::{Adapter, NodeFacts, Part, Product, RuntimeKind};
+use crate::calico::networks::is_calicos;
+use crate::facts::{Adapter, NodeFacts, Part, Product, RuntimeKind, Survey, physical};
 use crate::fault::{Exit, Fault};
 use crate::settings::Backend;
 
-const READ: &str = "MachineRead";
+const READ: &str = "MachineFacts";
 
 pub(super) const ROWS: &[Row] = &[
     Row {
         id: READ,
-        group: "node",
         severity: Severity::Hard(Exit::Failed),
         why: "adapters, HNS, the container runtime, services and networks decide how the node is installed, so Windows must answer every question about them",
         fix: "run the command as administrator; if it fails again, fix what the message names first",
@@ -24,7 +23,6 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "Is64Bit",
-        group: "node",
         severity: Severity::Hard(Exit::Unsupported),
         why: "Calico for Windows is built for amd64 only",
         fix: "use a 64-bit x86 machine",
@@ -36,7 +34,6 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "WindowsBuild",
-        group: "node",
         severity: Severity::Hard(Exit::Unsupported),
         why: "Calico needs Windows Server 2019 with update 17763.1432, or later; client editions route pods differently and fail",
         fix: "install current updates, or use Windows Server 2022 or 2025",
@@ -44,7 +41,6 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "Elevated",
-        group: "node",
         severity: Severity::Warning,
         why: "reading needs no special rights, but every command that changes the machine requires administrator rights",
         fix: "open PowerShell with Run as administrator",
@@ -56,15 +52,13 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "FolderRights",
-        group: "node",
         severity: Severity::Error,
         why: "SYSTEM reads and runs the files in the CNI folders, so anyone who can write there, or replace one of the folders, can become SYSTEM",
         fix: "install and repair restrict the folders; if a file or a parent folder is named, look at it first, then give it to administrators with icacls: `/setowner *S-1-5-32-544`, `/reset`, `/inheritance:r /grant:r *S-1-5-18:F *S-1-5-32-544:F`",
-        judge: Judge::Node(folder_rights),
+        judge: Judge::Machine(folder_rights),
     },
     Row {
         id: "KnownGoodBuild",
-        group: "node",
         severity: Severity::Warning,
         why: "some Windows updates broke the pods' network, and later ones fixed it",
         fix: "install the current cumulative update and restart the machine",
@@ -83,7 +77,6 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "KubernetesWindows",
-        group: "node",
         severity: Severity::Warning,
         why: "each Kubernetes version supports some Windows versions; on others its kubelet is not tested",
         fix: "use Windows Server 2022 or 2025 with a current Kubernetes, or a Kubernetes that supports this Windows",
@@ -106,7 +99,6 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "HnsVxlan",
-        group: "node",
         severity: Severity::Error,
         why: "VXLAN between nodes requires remote subnets, which HNS supports since version 9.2",
         fix: "install current Windows updates and restart the machine",
@@ -121,7 +113,6 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "ServiceSourceAddress",
-        group: "node",
         severity: Severity::Warning,
         why: "without Direct Server Return, Windows gives traffic to a ClusterIP the node's address as its source, so policies that name pods do not match it",
         fix: "install current Windows updates: DSR comes with 17763.1432 and with HNS 9.3 or 10.2",
@@ -135,7 +126,6 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "Tls12",
-        group: "node",
         severity: Severity::Warning,
         why: "this program brings its own TLS, but PowerShell, .NET and Windows services use the system's and need 1.2 for the API and for downloads",
         fix: "reg add \"HKLM\\SOFTWARE\\Microsoft\\.NETFramework\\v4.0.30319\" /v SchUseStrongCrypto /t REG_DWORD /d 1\nreg add \"HKLM\\SYSTEM\\CurrentControlSet\\Control\\SecurityProviders\\SCHANNEL\\Protocols\\TLS 1.2\\Client\" /v Enabled /t REG_DWORD /d 1",
@@ -143,7 +133,6 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "HnsAvailable",
-        group: "node",
         severity: Severity::Error,
         why: "pods get their network from Windows' Host Networking Service, which comes with the feature Containers",
         fix: "Install-WindowsFeature -Name Containers\nthen restart the machine, which this feature requires",
@@ -155,7 +144,6 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "ContainerRuntime",
-        group: "node",
         severity: Severity::Error,
         why: "CNI binaries and configuration go where the container runtime looks for them",
         fix: "install containerd and start its service, or set spec.windowsNodes.cniBinDir and cniConfigDir and ignore this check",
@@ -170,7 +158,6 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "RuntimeSupported",
-        group: "node",
         severity: Severity::Error,
         why: "Kubernetes 1.24 and later do not support Docker, and 1.26 and later require containerd 1.6 or later",
         fix: "install containerd 1.6 or later, and configure kubelet to use it",
@@ -178,7 +165,6 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "CniFolders",
-        group: "node",
         severity: Severity::Warning,
         why: "the container runtime reads CNI files only from its own folders",
         fix: "leave spec.windowsNodes.cniBinDir and cniConfigDir out, or set bin_dir and conf_dir of containerd to the same",
@@ -196,8 +182,7 @@ pub(super) const ROWS: &[Row] = &[
         }),
     },
     Row {
-        id: "StaticAddress",
-        group: "node",
+        id: "StaticAddressKept",
         severity: Severity::Warning,
         why: "on Windows 2004 and 20H2 an adapter's static address becomes DHCP when the vSwitch is created",
         fix: "write down address, gateway and DNS servers first, or use Windows Server 2022; this program restores what it can",
@@ -215,8 +200,7 @@ pub(super) const ROWS: &[Row] = &[
         }),
     },
     Row {
-        id: "AdapterTeaming",
-        group: "node",
+        id: "AdapterNotTeamed",
         severity: Severity::Error,
         why: "HNS cannot create a vSwitch on a Windows adapter team (LBFO), and trying may disconnect the machine",
         fix: "name an adapter outside the team in spec.calicoNetwork.vxlan.vxlanAdapter, or dissolve the team, which interrupts the machine's network: Remove-NetLbfoTeam NAME",
@@ -233,28 +217,25 @@ pub(super) const ROWS: &[Row] = &[
         }),
     },
     Row {
-        id: "AdapterIsFree",
-        group: "node",
+        id: "AdapterAvailable",
         severity: Severity::Error,
         why: "an adapter has one virtual switch: with one of Hyper-V, a SET team or another network plugin on it, HNS refuses Calico's network (0x803B0006)",
         fix: "name another adapter in spec.calicoNetwork.vxlan.vxlanAdapter, or remove the other switch with what made it (Get-VMSwitch, Get-HnsNetwork); that interrupts the machine's network",
-        judge: Judge::Node(adapter_is_free),
+        judge: Judge::Machine(adapter_is_free),
     },
     Row {
-        id: "FirewallRulesCount",
-        group: "node",
+        id: "LocalFirewallRules",
         severity: Severity::Warning,
         why: "a policy may make Windows Firewall ignore the machine's own rules: those for VXLAN and kubectl exec then let nothing in",
         fix: "add rules for UDP 4789 and TCP 10250 to that policy, or let it apply local firewall rules",
-        judge: Judge::Node(|node, _| match node.survey.as_ref().map(|survey| &survey.own_rules_ignored) {
-            None | Some(None) => unread(node, Part::Survey, "the firewall's policies were not read"),
-            Some(Some(profiles)) if profiles.is_empty() => Pass("the machine's own rules count".into()),
-            Some(Some(profiles)) => Fail(format!("ignored in these profiles: {}", profiles.join(", "))),
+        judge: Judge::Machine(|survey, _, _| match &survey.own_rules_ignored {
+            None => Unknown("the firewall's policies were not read".into()),
+            Some(profiles) if profiles.is_empty() => Pass("the machine's own rules are effective".into()),
+            Some(profiles) => Fail(format!("ignored in these profiles: {}", profiles.join(", "))),
         }),
     },
     Row {
         id: "AdapterHasValidIP",
-        group: "node",
         severity: Severity::Error,
         why: "HNS creates the vSwitch on an adapter with a real address; 169.254.x.x means that DHCP failed",
         fix: "give the adapter a static address or fix DHCP",
@@ -272,7 +253,6 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "VxlanAdapter",
-        group: "node",
         severity: Severity::Error,
         why: "HNS cannot create a network on an adapter that does not exist",
         fix: "set spec.calicoNetwork.vxlan.vxlanAdapter to one of this machine's adapters, or leave it empty",
@@ -293,7 +273,7 @@ pub(super) const ROWS: &[Row] = &[
 ];
 
 /// Whether another product's vSwitch has the adapter of the vSwitch to be made.
-fn adapter_is_free(node: &NodeFacts, input: &Input) -> Finding {
+fn adapter_is_free(survey: &Survey, node: &NodeFacts, input: &Input) -> Finding {
     if input.network().is_some_and(|network| network.backend == Backend::None) {
         return Skip("no vSwitch is created".into());
     }
@@ -301,7 +281,6 @@ fn adapter_is_free(node: &NodeFacts, input: &Input) -> Finding {
     let Some(adapter) = Adapter::choose(&node.adapters, named, None) else {
         return unread(node, Part::Adapters, "no adapter was found");
     };
-    let Some(survey) = &node.survey else { return unread(node, Part::Survey, "the HNS networks were not read") };
     let is = |kind: &str, kinds: &[&str]| kinds.iter().any(|one| one.eq_ignore_ascii_case(kind));
     let foreign = |name: &str| !is_calicos(name) && !is(name, &FLANNELS);
     let mut others = survey.networks.iter().filter(|(name, kind)| foreign(name) && is(kind, &BIND_ALONE));
@@ -319,7 +298,7 @@ fn adapter_is_free(node: &NodeFacts, input: &Input) -> Finding {
 /// Kinds of HNS networks whose vSwitch HNS gives to no overlay of another name.
 const BIND_ALONE: [&str; 3] = ["Transparent", "L2Bridge", "L2Tunnel"];
 
-/// The check `Flannel` has them.
+/// The check `NoFlannel` has them.
 const FLANNELS: [&str; 3] = ["vxlan0", "cbr0", "flannel.4096"];
 
 /// Why a part of the machine is unknown: Windows's reason, or else this text.
@@ -330,7 +309,7 @@ pub(super) fn unread(node: &NodeFacts, part: Part, otherwise: &str) -> Finding {
 /// Whether everything that decides how this machine is installed was read.
 ///
 /// # Errors
-/// Fault `MachineRead` with everything that was not read.
+/// Fault `MachineFacts` with everything that was not read.
 pub fn machine_read(node: &NodeFacts) -> Result<(), Fault> {
     match node.undecided().as_slice() {
         [] => Ok(()),
@@ -339,8 +318,7 @@ pub fn machine_read(node: &NodeFacts) -> Result<(), Fault> {
     }
 }
 
-fn folder_rights(node: &NodeFacts, input: &Input) -> Finding {
-    let Some(survey) = &node.survey else { return unread(node, Part::Survey, "the machine was not examined") };
+fn folder_rights(survey: &Survey, _: &NodeFacts, input: &Input) -> Finding {
     let Some(writers) = &survey.writers else {
         return Unknown("the permissions of the CNI folders were not read".into());
     };

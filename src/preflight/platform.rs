@@ -11,8 +11,7 @@ use crate::calico::networks;
 use crate::facts::{ClusterFacts, EksFacts, MetadataRoute, NodeFacts, Part, Survey};
 use crate::fault::Exit;
 use crate::settings::{Backend, RemoteAccess};
-
-const GROUP: &str = "platform";
+use crate::values::joined;
 
 /// Where all clouds have their metadata service.
 const METADATA: &str = "169.254.169.254/32";
@@ -23,7 +22,6 @@ const WICD: &str = "windows-instance-config-daemon";
 pub(super) const ROWS: &[Row] = &[
     Row {
         id: "NodeManager",
-        group: GROUP,
         severity: Severity::Refusal(Exit::Conflict),
         why: "OpenShift's Windows Machine Config Operator (WMCO) manages the services and networks of its nodes, and reverts changes to them",
         fix: "use OVN-Kubernetes on that node; if you know that the operator leaves Calico alone: --ignore-preflight-errors NodeManager",
@@ -31,7 +29,6 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "EksWindowsNetworking",
-        group: GROUP,
         severity: Severity::Warning,
         why: "on EKS, Amazon's VPC controller assigns addresses to Windows pods; without it no Windows pod starts",
         fix: "kubectl -n kube-system patch configmap amazon-vpc-cni --type=merge -p '{\"data\":{\"enable-windows-ipam\":\"true\"}}'",
@@ -42,7 +39,6 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "EksInstanceRole",
-        group: GROUP,
         severity: Severity::Warning,
         why: "the role of Windows instances must be in the group eks:kube-proxy-windows, or kube-proxy may not read Services and EndpointSlices",
         fix: "kubectl -n kube-system edit configmap aws-auth  # add eks:kube-proxy-windows to the groups of the instances' role\nor create an access entry of the type EC2_WINDOWS",
@@ -53,7 +49,6 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "EksNodeGroup",
-        group: GROUP,
         severity: Severity::Warning,
         why: "EKS replaces the machines of a managed node group at each update and repair, and what was installed on them is lost",
         fix: "install from the user data of the group's launch template, or use self-managed nodes",
@@ -69,7 +64,6 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "MetadataRoute",
-        group: GROUP,
         severity: Severity::Warning,
         why: "creating a vSwitch removes the route to the cloud's metadata service, which has the instance's credentials and name",
         fix: "set spec.platform.preserveMetadataRoute: true and run install again\nNew-NetRoute -DestinationPrefix 169.254.169.254/32 -InterfaceAlias 'vEthernet (Ethernet)'  # the same by hand",
@@ -77,11 +71,10 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "RemoteSession",
-        group: GROUP,
         severity: Severity::Error,
         why: "creating the vSwitch interrupts remote sessions; if none can be opened again, only the machine's console is left",
         fix: "Enable-PSRemoting  # opens WinRM\nSet-ItemProperty 'HKLM:\\System\\CurrentControlSet\\Control\\Terminal Server' fDenyTSConnections 0  # allows RDP\nEnable-NetFirewallRule -DisplayGroup 'Remote Desktop'  # opens the firewall for RDP",
-        judge: Judge::Node(remote_session),
+        judge: Judge::Machine(remote_session),
     },
 ];
 
@@ -165,13 +158,10 @@ fn has_switch(survey: &Survey) -> bool {
     [networks::PODS, networks::BOOTSTRAP].iter().any(|name| survey.networks.contains_key(*name))
 }
 
-fn remote_session(node: &NodeFacts, input: &Input) -> Finding {
+fn remote_session(survey: &Survey, _: &NodeFacts, input: &Input) -> Finding {
     if input.remote_access.is_empty() {
         return Skip("not requested; to check it, set spec.preflight.remoteAccess, for example [rdp, winrm]".into());
     }
-    let Some(survey) = &node.survey else {
-        return unread(node, Part::Survey, "the machine's services were not read");
-    };
     let wrong: Vec<String> = input.remote_access.iter().filter_map(|access| unreachable_by(*access, survey)).collect();
     let names: Vec<&str> = input.remote_access.iter().map(|access| access.name()).collect();
     match (wrong.is_empty(), &survey.firewall.unread) {
@@ -191,10 +181,10 @@ fn unreachable_by(access: RemoteAccess, survey: &Survey) -> Option<String> {
     }
     let known = |answers: &BTreeMap<u16, bool>| access.ports().iter().any(|port| answers.contains_key(port));
     let yes = |answers: &BTreeMap<u16, bool>, port: &u16| answers.get(port) == Some(&true);
-    let ports: Vec<String> = access.ports().iter().map(ToString::to_string).collect();
+    let ports = joined(access.ports(), " or ");
     let mut listening = access.ports().iter().filter(|port| yes(&survey.tcp_ports, port)).peekable();
     if known(&survey.tcp_ports) && listening.peek().is_none() {
-        return Some(format!("{name}: nothing answers on TCP {}", ports.join(" or ")));
+        return Some(format!("{name}: nothing answers on TCP {ports}"));
     }
     let lets_in = &survey.firewall.lets_in;
     // A port that the firewall opens but on which nothing listens does not count.
@@ -202,5 +192,5 @@ fn unreachable_by(access: RemoteAccess, survey: &Survey) -> Option<String> {
         .ports()
         .iter()
         .any(|port| yes(lets_in, port) && (yes(&survey.tcp_ports, port) || !known(&survey.tcp_ports)));
-    (known(lets_in) && !through).then(|| format!("{name}: the firewall blocks TCP {}", ports.join(" or ")))
+    (known(lets_in) && !through).then(|| format!("{name}: the firewall blocks TCP {ports}"))
 }

@@ -5,12 +5,9 @@ use super::cluster::untold;
 use super::{Finding, Judge, Row, Severity};
 use crate::facts::{ClusterFacts, PolicyFacts};
 
-const GROUP: &str = "network";
-
 pub(super) const ROWS: &[Row] = &[
     Row {
         id: "PoliciesSupported",
-        group: GROUP,
         severity: Severity::Warning,
         why: "Felix on Windows skips rules with negated matches, named ports, ICMP types, action Log or IPv6, and a Deny rule that is skipped denies nothing",
         fix: "rewrite these rules without what Windows skips, or keep their pods on Linux nodes",
@@ -20,7 +17,6 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "PolicyCost",
-        group: GROUP,
         severity: Severity::Warning,
         why: "Windows has no IP sets: the rules of every endpoint list the address of every pod that they select, and all are rewritten when a pod is created or deleted",
         fix: "select by namespace or label instead of all(), and combine nets into larger ones",

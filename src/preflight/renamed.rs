@@ -2,24 +2,38 @@
 //! them; the next release removes this file.
 
 /// A former id and the current one.
-const RENAMED: [(&str, &str); 18] = [
-    ("AdapterTeamed", "AdapterTeaming"),
+pub const RENAMED: [(&str, &str); 32] = [
+    ("AdapterIsFree", "AdapterAvailable"),
+    ("AdapterTeamed", "AdapterNotTeamed"),
+    ("AdapterTeaming", "AdapterNotTeamed"),
     ("ApiServerIsClusterIp", "ApiServerAddress"),
+    ("BackendKnown", "Backend"),
     ("CalicoTooOld", "CalicoVersion"),
+    ("CalicoVersionSkew", "CalicoVersionMatchesLinux"),
+    ("ClockSkew", "ClockInSync"),
+    ("EarlierInstall", "NoEarlierInstall"),
     ("EksManagedNodeGroup", "EksNodeGroup"),
+    ("FirewallRulesCount", "LocalFirewallRules"),
+    ("Flannel", "NoFlannel"),
     ("HnsNotAvailable", "HnsAvailable"),
+    ("HostProcessCalico", "NoHostProcessCalico"),
     ("IpipEnabled", "Ipip"),
     ("KnownBadBuild", "KnownGoodBuild"),
     ("KubeletAfterCalico", "KubeletDependencies"),
-    ("Leftovers", "EarlierInstall"),
+    ("KubeletSkew", "KubeletVersion"),
+    ("Leftovers", "NoEarlierInstall"),
+    ("MachineRead", "MachineFacts"),
+    ("OnePoolType", "PoolEncapsulation"),
     ("OtherCni", "CniConfig"),
     ("PendingReboot", "NoPendingReboot"),
     ("PoliciesExpensive", "PolicyCost"),
     ("PoliciesSkipped", "PoliciesSupported"),
     ("PoolsExhausted", "PoolBlocks"),
+    ("StaticAddress", "StaticAddressKept"),
     ("VniDiffersFromFelix", "VniMatchesFelix"),
     ("VniOutOfRange", "VxlanVni"),
-    ("VxlanWithBgp", "VxlanWithoutBgp"),
+    ("VxlanWithBgp", "BgpDisabled"),
+    ("VxlanWithoutBgp", "BgpDisabled"),
     ("WmcoManagedNode", "NodeManager"),
 ];
 

@@ -3,12 +3,11 @@
 use super::Finding::{Fail, Pass, Skip, Unknown, Warn};
 use super::cluster::untold;
 use super::{Finding, Input, Judge, Row, Severity};
+use crate::calico::layout::Layout;
 use crate::facts::{ApiGroup, ClusterFacts};
 use crate::fault::Exit;
 use crate::settings::Backend;
 use crate::version::CalicoVersion;
-
-const GROUP: &str = "calico";
 
 /// Up to how many nodes Calico needs no Typha (Calico's installation guide), and how many one Typha
 /// serves.
@@ -17,8 +16,7 @@ const NODES_PER_TYPHA: usize = 200;
 
 pub(super) const ROWS: &[Row] = &[
     Row {
-        id: "HostProcessCalico",
-        group: GROUP,
+        id: "NoHostProcessCalico",
         severity: Severity::Hard(Exit::Conflict),
         why: "Calico's HostProcess pods remove the services CalicoNode, CalicoFelix and kube-proxy each time they start",
         fix: "to keep Calico's HostProcess pods, install nothing here; to replace them, disable them first:\nkubectl patch installation default --type=merge -p '{\"spec\":{\"calicoNetwork\":{\"windowsDataplane\":\"Disabled\"}}}'",
@@ -26,7 +24,6 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "CalicoVersion",
-        group: GROUP,
         severity: Severity::Error,
         why: "Calico for Windows joins clusters whose Linux nodes run Calico v3.12 or later",
         fix: "upgrade Calico on the Linux nodes first",
@@ -39,8 +36,7 @@ pub(super) const ROWS: &[Row] = &[
         }),
     },
     Row {
-        id: "CalicoVersionSkew",
-        group: GROUP,
+        id: "CalicoVersionMatchesLinux",
         severity: Severity::Error,
         why: "a release newer than the Linux nodes' writes fields that their CRDs drop and needs rights that their role lacks: addresses leak, and new pods get no network. An older one is a warning, because it is normal during an upgrade",
         fix: "upgrade Calico on the Linux nodes first, or install the release that they run: --release VERSION",
@@ -48,7 +44,6 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "ApiGroupSupported",
-        group: GROUP,
         severity: Severity::Error,
         why: "Calico before v3.32 does not find its resources in projectcalico.org/v3",
         fix: "install v3.32.0 or later: --release VERSION",
@@ -56,7 +51,9 @@ pub(super) const ROWS: &[Row] = &[
             _ if cluster.calico_unserved => Skip("the cluster serves no Calico resources".into()),
             (ApiGroup::V1, _) => Pass(ApiGroup::V1.to_string()),
             (ApiGroup::V3, None) => Unknown("no release is named".into()),
-            (ApiGroup::V3, Some(version)) if version.reaches(3, 32, 0) => Pass(ApiGroup::V3.to_string()),
+            (ApiGroup::V3, Some(version)) if Layout::of(version).is_ok_and(|it| it.knows_api_group()) => {
+                Pass(ApiGroup::V3.to_string())
+            }
             (ApiGroup::V3, Some(version)) => {
                 Fail(format!("the cluster has {} only, which {version} does not support", ApiGroup::V3))
             }
@@ -64,7 +61,6 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "WindowsBgpRelease",
-        group: GROUP,
         severity: Severity::Error,
         why: "some releases do not configure BGP on Windows: v3.32.0 and v3.32.1 have templates that fail, and failures are reported since v3.30.3",
         fix: "install a release before v3.30.3 or after v3.32.1 for windows-bgp, or use VXLAN",
@@ -72,7 +68,6 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "BgpPeers",
-        group: GROUP,
         severity: Severity::Warning,
         why: "RemoteAccess does not support BGP passwords, filters or ports, and supports one peer per address: the rest is ignored silently",
         fix: "kubectl get bgppeers -o yaml  # shows the peers\nexclude Windows nodes from such peers with nodeSelector",
@@ -80,7 +75,6 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "Typha",
-        group: GROUP,
         severity: Severity::Warning,
         why: "without Typha every node reads the datastore itself, which overloads the API server of a large cluster",
         fix: "kubectl -n NAMESPACE get deployment calico-typha  # shows its replicas\nscale it to one replica for each 200 nodes",

@@ -305,7 +305,7 @@ impl App {
     /// Measures the machine, and detects its platform.
     ///
     /// # Errors
-    /// Fault `MachineRead` if a value that matters could not be read.
+    /// Fault `MachineFacts` if a value that matters could not be read.
     pub fn measure(&self, node: &dyn Node, layered: &Layered, standing: &Standing) -> Result<NodeFacts> {
         let facts = self.measure_for_checks(node, layered, standing.receipt().is_some())?;
         preflight::machine_read(&facts)?;

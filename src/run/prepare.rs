@@ -126,7 +126,7 @@ pub(crate) fn prepare(
     };
     let new_token = matches!(kubeconfig, KubeconfigFile::Pending);
     let (mut target, blobs) = target(node, &resolved.settings, &release.manifest, kubeconfig, etcd_files.clone())?;
-    borrow_kube_proxy(node, &standing, &resolved.settings, &cluster_facts, &mut target)?;
+    manage_kube_proxy_temporarily(node, &standing, &resolved.settings, &cluster_facts, &mut target)?;
     let steps = converge::plan(node, &standing, &target)?;
     super::files_in_use::refuse_files_in_use(node, &steps, &target, &release.manifest)?;
     let mut plan = Plan::new(&steps, &target, standing.receipt().is_some());
@@ -261,14 +261,14 @@ fn target(
 }
 
 /// On EKS, kube-proxy is Amazon's: it gets Direct Server Return while Calico is installed.
-fn borrow_kube_proxy(
+fn manage_kube_proxy_temporarily(
     node: &dyn Node,
     standing: &Standing,
     settings: &Settings,
     cluster: &ClusterFacts,
     target: &mut Target,
 ) -> Result<()> {
-    if settings.provider != settings::Provider::Eks || !settings.dsr {
+    if !settings.provider.brings().own_kube_proxy || !settings.dsr {
         return Ok(());
     }
     let id = Id::Service(kube_proxy::NAME.into());
@@ -282,7 +282,7 @@ fn borrow_kube_proxy(
         None if standing.owned().contains_key(&id) => *now,
         None => return Ok(()),
     };
-    desired::borrow_service(target, kube_proxy::NAME, wanted);
+    desired::manage_service_temporarily(target, kube_proxy::NAME, wanted);
     Ok(())
 }
 
@@ -370,7 +370,13 @@ impl Prepared {
             let kubeconfig = KubeconfigFile::Rendered(bytes);
             (self.target, self.blobs) =
                 target(node, &self.resolved.settings, &self.release.manifest, kubeconfig, self.etcd_files.clone())?;
-            borrow_kube_proxy(node, &self.standing, &self.resolved.settings, &self.cluster_facts, &mut self.target)?;
+            manage_kube_proxy_temporarily(
+                node,
+                &self.standing,
+                &self.resolved.settings,
+                &self.cluster_facts,
+                &mut self.target,
+            )?;
         }
         for blob in &self.blobs {
             store::add(node, blob.bytes())?;

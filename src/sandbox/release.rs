@@ -7,6 +7,7 @@ use std::io::{Cursor, Write};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, DateTime, ZipWriter};
 
+use crate::calico::layout::{Build, Layout};
 use crate::version::CalicoVersion;
 
 /// A synthetic release: the real paths, small contents.
@@ -56,26 +57,15 @@ impl SyntheticRelease {
             "start-calico.ps1",
             "stop-calico.ps1",
             "uninstall-calico.ps1",
-            "cni/calico.exe",
             "node/node-service.ps1",
             "felix/felix-service.ps1",
             "confd/confd-service.ps1",
-            "confd/config-bgp.ps1",
-            "confd/config-bgp.psm1",
-            "confd/conf.d/blocks.toml",
-            "confd/conf.d/peerings.toml",
-            "confd/templates/blocks.ps1.template",
-            "confd/templates/peerings.ps1.template",
             "libs/calico/calico.psm1",
             "libs/hns/hns.psm1",
             "libs/hns/License.txt",
         ];
-        let one_binary = *version >= v(3, 33, 0);
-        if one_binary {
-            paths.push("calico.exe");
-        } else {
-            paths.extend(["calico-node.exe", "cni/calico-ipam.exe"]);
-        }
+        let layout = Layout::by_number(version);
+        paths.extend(layout.required());
         if *version >= v(3, 27, 0) {
             paths.extend(["config-hpc.ps1", "uninstall-calico-hpc.ps1"]);
         }
@@ -119,7 +109,7 @@ impl SyntheticRelease {
                 (path, contents)
             })
             .collect();
-        if one_binary {
+        if layout.build() == Build::Monobinary {
             // One program under two names, byte for byte.
             files.insert("cni/calico.exe".into(), files["calico.exe"].clone());
         }

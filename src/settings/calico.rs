@@ -3,11 +3,10 @@
 use anyhow::Result;
 use serde::Serialize;
 
-use super::resolver::{Resolver, filled};
+use super::resolver::Resolver;
 use super::run::root_dir;
-use crate::config::spec::{SourceType, Spec};
-use crate::config::types::WebUrl;
-use crate::config::{Layered, fault};
+use crate::config::spec::SourceType;
+use crate::config::{Layered, Origin, fault};
 use crate::paths::STATE_DIR;
 use crate::values::{Sha256, WinPath};
 use crate::version::CalicoVersion;
@@ -42,26 +41,25 @@ pub enum Source {
 /// A [`crate::fault::Fault`] `ConfigInvalid` with all findings.
 pub fn release(layered: &Layered) -> Result<Calico> {
     let mut to = Resolver::new(layered);
-    let spec = &layered.config.spec;
-    let root = root_dir(&mut to, spec);
-    let calico = decide(&mut to, spec, root);
+    let root = root_dir(&mut to);
+    let calico = decide(&mut to, root);
     if to.findings.is_empty() { Ok(calico) } else { Err(fault(&to.findings)) }
 }
 
-pub(super) fn decide(to: &mut Resolver<'_>, spec: &Spec, root: WinPath) -> Calico {
-    const PATH: &str = "spec.calico.source.path";
-    const URL: &str = "spec.calico.source.urlTemplate";
-    const VERSION: &str = "spec.calico.version";
-    if spec.calico.version.is_none() {
-        to.wrong(VERSION, "which Calico release to install is not given; set spec.calico.version or use --release");
-    }
-    let version = to.or_default(VERSION, spec.calico.version.clone(), CalicoVersion::new(0, 0, 0));
-    let given = &spec.calico.source;
-    let path = filled(&given.path);
-    let url = given.url_template.as_ref().map(WebUrl::as_str).filter(|url| !url.is_empty()).map(str::to_owned);
+pub(super) fn decide(to: &mut Resolver<'_>, root: WinPath) -> Calico {
+    const PATH: &str = "calico.source.path";
+    const URL: &str = "calico.source.urlTemplate";
+    let version = to.optional("calico.version").unwrap_or_else(|| {
+        to.wrong(
+            "calico.version",
+            "which Calico release to install is not given; set spec.calico.version or use --release",
+        );
+        CalicoVersion::new(0, 0, 0)
+    });
+    let text = |to: &Resolver<'_>, path| to.given(path).filter(|text: &String| !text.is_empty());
+    let (path, url) = (text(to, PATH), text(to, URL));
     let kind = to.or_default(
-        "spec.calico.source.type",
-        given.kind,
+        "calico.source.type",
         match (&path, &url) {
             (Some(path), _) if path.to_lowercase().ends_with(".zip") => SourceType::Bundle,
             (Some(_), _) => SourceType::Directory,
@@ -71,18 +69,18 @@ pub(super) fn decide(to: &mut Resolver<'_>, spec: &Spec, root: WinPath) -> Calic
     );
     let source = match kind {
         SourceType::Bundle | SourceType::Directory => {
-            let path = to.optional(PATH, path).unwrap_or_default();
-            to.optional::<String>(URL, None);
+            to.note(URL, None::<String>, Origin::Default);
+            let path = to.text(PATH).unwrap_or_default();
             if kind == SourceType::Bundle { Source::File(path) } else { Source::Directory(path) }
         }
         SourceType::Release | SourceType::Mirror => {
-            to.optional::<String>(PATH, None);
-            let template = to.or_default(URL, url, RELEASE_URL.to_owned());
+            to.note(PATH, None::<String>, Origin::Default);
+            let template = to.decided(URL, url, || (RELEASE_URL.to_owned(), Origin::Default));
             Source::Url(template.replace("{version}", &version.to_string()))
         }
     };
     refuse_other_volume(to, &root);
-    Calico { version, source, sha256: to.optional("spec.calico.source.sha256", given.sha256.clone()), root }
+    Calico { version, source, sha256: to.optional("calico.source.sha256"), root }
 }
 
 /// A release is swapped in by renaming its folder, which Windows does within a volume only. The previous and the next
@@ -93,6 +91,6 @@ fn refuse_other_volume(to: &mut Resolver<'_>, root: &WinPath) {
     if volume(root.as_str()) != ours {
         let why =
             format!("{root} is not on {ours}, where the releases are kept: a folder is swapped only within a volume");
-        to.wrong("spec.calico.rootDir", why);
+        to.wrong("calico.rootDir", why);
     }
 }

@@ -3,7 +3,7 @@
 use super::network::{Kubernetes, Network, kubernetes, network};
 use super::resolver::Resolver;
 use super::run::RunSettings;
-use super::{Provider, connection, run};
+use super::{Backend, Provider, connection, run};
 use crate::config::Layered;
 use crate::facts::{Adapter, Cloud, ClusterFacts};
 use crate::version::CalicoVersion;
@@ -24,31 +24,29 @@ pub struct ClusterSide {
 /// Decides them. A loaded config has no invalid values.
 pub fn cluster_side(layered: &Layered, cloud: Option<&Cloud>, cluster: &ClusterFacts) -> ClusterSide {
     let mut to = Resolver::new(layered);
-    let run = run::decide(&mut to, layered, None);
+    let run = run::decide(&mut to, None);
     let found = cloud.map(|cloud| cloud.provider);
     let provider = connection::provider(layered).or(found).unwrap_or(Provider::None);
-    decide(&mut to, layered, &run, provider, &[], Some(cluster)).0
+    decide(&mut to, &run, provider, &[], Some(cluster)).0
 }
 
 /// The same, the network as far as it was decided, and why the cluster's encapsulation rules it out, if it does.
 pub(super) fn decide(
     to: &mut Resolver<'_>,
-    layered: &Layered,
     run: &RunSettings,
     provider: Provider,
     adapters: &[Adapter],
     cluster: Option<&ClusterFacts>,
 ) -> (ClusterSide, Network, Option<String>) {
-    let spec = &layered.config.spec;
-    let kubernetes = kubernetes(to, spec, run.credentials, cluster);
+    let kubernetes = kubernetes(to, run.credentials, cluster);
     let findings = to.findings.len();
-    let (network, ipip) = network(to, spec, provider, adapters, cluster);
+    let (network, ipip) = network(to, provider, adapters, cluster);
     let works = ipip.is_none() && to.findings.len() == findings;
     let side = ClusterSide {
         kubernetes,
         network: works.then(|| network.clone()),
-        names_backend: spec.calico_network.backend.is_some(),
-        version: spec.calico.version.clone(),
+        names_backend: to.given::<Backend>("calicoNetwork.backend").is_some(),
+        version: to.given("calico.version"),
         etcd: run.etcd,
     };
     (side, network, ipip)

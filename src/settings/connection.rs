@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::resolver::{Resolver, filled};
-use crate::config::types::{Wait, WebUrl};
+use super::resolver::Resolver;
+use crate::config::types::{Auto, Wait};
 use crate::config::{Layered, Origin};
 use crate::facts::{Cloud, Provider};
 
@@ -45,13 +45,6 @@ pub struct Limits {
     pub retries: u32,
 }
 
-/// The usual limits.
-impl Default for Limits {
-    fn default() -> Self {
-        Self { timeout: Duration::from_secs(60), retries: 5 }
-    }
-}
-
 impl Limits {
     /// For a question that must be answered sooner than the config says: a server that is gone is given up after a few
     /// seconds.
@@ -75,41 +68,35 @@ impl Connection {
 
 /// Decides how to connect: from the config, and from the platform if it was detected.
 pub fn connection(layered: &Layered, cloud: Option<&Cloud>) -> Connection {
-    decide(layered, cloud, &mut Resolver::new(layered))
+    decide(&mut Resolver::new(layered), cloud)
 }
 
 /// The platform that the config names; none if it must be detected.
 pub fn provider(layered: &Layered) -> Option<Provider> {
-    layered.config.spec.kubernetes_provider.0
+    layered.value::<Auto<_>>("spec.kubernetesProvider").and_then(|provider| provider.0)
 }
 
-pub(super) fn decide(layered: &Layered, cloud: Option<&Cloud>, to: &mut Resolver<'_>) -> Connection {
-    let spec = &layered.config.spec;
-    let path = "spec.kubernetes.kubeconfig";
-    let kubeconfig = to.decide(path, filled(&spec.kubernetes.kubeconfig), || {
-        let provider = provider(layered).or(cloud.map(|cloud| cloud.provider)).unwrap_or(Provider::None);
-        (provider.brings().kubeconfig.to_owned(), Origin::Default)
-    });
+pub(super) fn decide(to: &mut Resolver<'_>, cloud: Option<&Cloud>) -> Connection {
+    let provider = provider(to.layered).or(cloud.map(|cloud| cloud.provider)).unwrap_or(Provider::None);
+    let usual = || (provider.brings().kubeconfig.to_owned(), Origin::Default);
+    let given = to.given("kubernetes.kubeconfig").filter(|file: &String| !file.is_empty());
+    let kubeconfig = to.decided("kubernetes.kubeconfig", given, usual);
     let kubeconfig_from = to.origins.last().map_or(Origin::Default, |field| field.from.clone());
-    let host_process = kubeconfig_from == Origin::Default
-        && spec.kubernetes.credentials == Some(crate::settings::Credentials::HostProcess);
-    let transport = &spec.transport;
-    let proxy = transport.proxy.as_ref().map(WebUrl::as_str).filter(|url| !url.is_empty()).map(str::to_owned);
-    let usual = Limits::default();
-    let wait = Wait::known(&format!("{}s", usual.timeout.as_secs()));
+    let credentials = to.given("kubernetes.credentials");
+    let namespace: Auto<String> = to.given("kubernetes.calicoNamespace").unwrap_or_default();
     Connection {
         kubeconfig,
+        host_process: kubeconfig_from == Origin::Default && credentials == Some(super::Credentials::HostProcess),
         kubeconfig_from,
-        host_process,
-        context: to.optional("spec.kubernetes.context", filled(&spec.kubernetes.context)),
-        calico_namespace: spec.kubernetes.calico_namespace.0.clone(),
-        proxy: to.optional("spec.transport.proxy", proxy),
-        no_proxy: to.or_default("spec.transport.noProxy", transport.no_proxy.clone(), Vec::new()),
-        ca_file: to.optional("spec.transport.caFile", filled(&transport.ca_file)),
-        timeout: to.or_default("spec.transport.timeout", transport.timeout.clone(), wait).length(),
-        retries: to.or_default("spec.transport.retries", transport.retries, usual.retries),
+        context: to.text("kubernetes.context"),
+        calico_namespace: namespace.0,
+        proxy: to.text("transport.proxy"),
+        no_proxy: to.or_default("transport.noProxy", Vec::new()),
+        ca_file: to.text("transport.caFile"),
+        timeout: to.or_default("transport.timeout", Wait::known("60s")).length(),
+        retries: to.or_default("transport.retries", 5),
         backoff: Duration::from_secs(1),
         download_timeout: Duration::from_secs(30 * 60),
-        offline: to.or_default("spec.transport.offline", transport.offline, false),
+        offline: to.or_default("transport.offline", false),
     }
 }

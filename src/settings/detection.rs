@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 use regex::Regex;
 
-use crate::facts::{Adapter, ClusterFacts};
+use crate::facts::{Adapter, ClusterFacts, physical};
 use crate::values::Cidr;
 
 /// Interfaces that Calico for Windows skips with every method except `interface=`.
@@ -46,7 +46,6 @@ pub(super) fn adapter<'a>(
 /// Whether an adapter's name matches one of some expressions, before or after a vSwitch was bound to it.
 fn is_named(adapter: &Adapter, patterns: &[&str]) -> bool {
     let name = adapter.name.as_str();
-    let physical = name.strip_prefix("vEthernet (").and_then(|name| name.strip_suffix(')')).unwrap_or(name);
-    let fits = |pattern: &&str| Regex::new(pattern).is_ok_and(|it| it.is_match(name) || it.is_match(physical));
+    let fits = |pattern: &&str| Regex::new(pattern).is_ok_and(|it| it.is_match(name) || it.is_match(physical(name)));
     patterns.iter().any(fits)
 }

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::resolver::Resolver;
 use crate::config::Origin;
-use crate::config::spec::{Mode, OnBlocked, RebootPolicy, Spec};
+use crate::config::spec::{Mode, OnBlocked, RebootPolicy};
 use crate::config::types::{Auto, Wait};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,45 +41,34 @@ pub struct Reboot {
     pub resume_on_boot: bool,
 }
 
-pub(super) fn decide_reboot(to: &mut Resolver<'_>, spec: &Spec) -> Reboot {
+pub(super) fn decide_reboot(to: &mut Resolver<'_>) -> Reboot {
     Reboot {
-        policy: to.or_default("spec.reboot.policy", spec.reboot.policy, RebootPolicy::Request),
-        resume_on_boot: to.or_default("spec.reboot.resumeOnBoot", spec.reboot.resume_on_boot, false),
+        policy: to.or_default("reboot.policy", RebootPolicy::Request),
+        resume_on_boot: to.or_default("reboot.resumeOnBoot", false),
     }
 }
 
-pub(super) fn decide(to: &mut Resolver<'_>, spec: &Spec) -> Maintenance {
-    let given = &spec.maintenance;
-    let drain = &given.drain;
-    let path = |name: &str| format!("spec.maintenance.drain.{name}");
+pub(super) fn decide(to: &mut Resolver<'_>) -> Maintenance {
     // These two stay open until a change is planned; until then the document says `auto`.
-    let mut open = |path: &str, given: &Auto<bool>| match given.0 {
-        Some(choice) => to.optional(path, Some(choice)),
-        None => {
-            to.note(path, "auto", Origin::Default);
-            None
-        }
+    let mut open = |path: &str| {
+        let Auto(given) = to.given::<Auto<bool>>(path).unwrap_or_default();
+        to.decided(path, given.map(Value::from), || ("auto".into(), Origin::Default)).as_bool()
     };
-    let enabled = open(&path("enabled"), &drain.enabled);
-    let uncordon = open("spec.maintenance.uncordon", &given.uncordon);
-    let grace = to.or_default(&path("gracePeriodSeconds"), drain.grace_period_seconds, -1);
-    let timeout = to.or_default(&path("timeout"), drain.timeout.clone(), Wait::known("10m")).limit();
+    let (enabled, uncordon) = (open("maintenance.drain.enabled"), open("maintenance.uncordon"));
     // There is one value, which documents may give explicitly.
-    to.or_default(&path("onBlocked"), drain.on_blocked, OnBlocked::Fail);
+    to.or_default("maintenance.drain.onBlocked", OnBlocked::Fail);
     Maintenance {
         drain: Drain {
             enabled,
-            timeout,
-            grace_period_seconds: u32::try_from(grace).ok(),
-            ignore_daemon_sets: to.or_default(&path("ignoreDaemonSets"), drain.ignore_daemon_sets, true),
-            delete_empty_dir_data: to.or_default(&path("deleteEmptyDirData"), drain.delete_empty_dir_data, false),
-            force: to.or_default(&path("force"), drain.force, false),
-            disable_eviction: to.or_default(&path("disableEviction"), drain.disable_eviction, false),
+            timeout: to.or_default("maintenance.drain.timeout", Wait::known("10m")).limit(),
+            grace_period_seconds: u32::try_from(to.or_default("maintenance.drain.gracePeriodSeconds", -1)).ok(),
+            ignore_daemon_sets: to.or_default("maintenance.drain.ignoreDaemonSets", true),
+            delete_empty_dir_data: to.or_default("maintenance.drain.deleteEmptyDirData", false),
+            force: to.or_default("maintenance.drain.force", false),
+            disable_eviction: to.or_default("maintenance.drain.disableEviction", false),
         },
         uncordon,
-        mode: to.or_default("spec.maintenance.mode", given.mode, Mode::Auto),
-        confirm_timeout: to
-            .or_default("spec.maintenance.confirmTimeout", given.confirm_timeout.clone(), Wait::known("5m"))
-            .length(),
+        mode: to.or_default("maintenance.mode", Mode::Auto),
+        confirm_timeout: to.or_default("maintenance.confirmTimeout", Wait::known("5m")).length(),
     }
 }

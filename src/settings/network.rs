@@ -7,13 +7,11 @@ use serde::Serialize;
 use super::backend::{self, Undecided};
 use super::datastore::is_etcd;
 use super::detection;
-use super::resolver::{Resolver, filled};
+use super::resolver::Resolver;
 use super::{Backend, Credentials, Ipam, Provider};
 use crate::config::Origin;
-use crate::config::spec::Spec;
-use crate::config::types::{Address, AddressChoice, Pattern};
-use crate::facts::{Adapter, ClusterFacts, FelixFacts};
-use crate::values::{Cidr, MacPrefix, Vni};
+use crate::facts::{Adapter, ClusterFacts, FelixFacts, physical};
+use crate::values::{Cidr, MacPrefix, Vni, joined, known};
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -55,46 +53,34 @@ pub enum NodeAddress {
 
 pub(super) fn kubernetes(
     to: &mut Resolver<'_>,
-    spec: &Spec,
     credentials: Option<Credentials>,
     cluster: Option<&ClusterFacts>,
 ) -> Kubernetes {
-    let given = &spec.kubernetes;
-    let service_cidrs = to.decide(
-        "spec.kubernetes.serviceCIDRs",
-        given.service_cidrs.clone().filter(|cidrs| !cidrs.is_empty()),
-        || match cluster.map(|cluster| &cluster.service_cidrs) {
-            Some(cidrs) if !cidrs.is_empty() => (cidrs.clone(), Origin::Detected("the cluster's configuration".into())),
-            _ => (vec!["10.96.0.0/12".parse::<Cidr>().expect("a literal CIDR is right")], Origin::Default),
-        },
-    );
-    let servers = to.decide(
-        "spec.kubernetes.dns.servers",
-        given.dns.servers.clone().filter(|servers| !servers.is_empty()),
-        || match cluster.and_then(|cluster| cluster.dns_service_ip) {
-            Some(address) => (vec![Address(address)], Origin::Detected("service kube-dns".into())),
-            None => (vec![Address(Ipv4Addr::new(10, 96, 0, 10))], Origin::Default),
-        },
-    );
-    let dns_servers: Vec<Ipv4Addr> = servers.into_iter().map(|Address(address)| address).collect();
+    const CIDRS: &str = "kubernetes.serviceCIDRs";
+    const DNS: &str = "kubernetes.dns.servers";
+    let given = to.given(CIDRS).filter(|cidrs: &Vec<Cidr>| !cidrs.is_empty());
+    let found = cluster.map(|cluster| cluster.service_cidrs.clone()).filter(|cidrs| !cidrs.is_empty());
+    let service_cidrs = to.decided(CIDRS, given, || match found {
+        Some(cidrs) => (cidrs, Origin::Detected("the cluster's configuration".into())),
+        None => (vec![known("10.96.0.0/12")], Origin::Default),
+    });
+    let given = to.given(DNS).filter(|servers: &Vec<Ipv4Addr>| !servers.is_empty());
+    let dns_servers = to.decided(DNS, given, || match cluster.and_then(|cluster| cluster.dns_service_ip) {
+        Some(address) => (vec![address], Origin::Detected("service kube-dns".into())),
+        None => (vec![known("10.96.0.10")], Origin::Default),
+    });
     for server in dns_servers.iter().filter(|server| !service_cidrs.iter().any(|cidr| cidr.contains(*server))) {
-        let cidrs: Vec<String> = service_cidrs.iter().map(Cidr::to_string).collect();
-        let message = format!("the DNS server {server} is outside the service CIDR {}", cidrs.join(", "));
+        let cidrs = joined(&service_cidrs, ", ");
+        let message = format!("the DNS server {server} is outside the service CIDR {cidrs}");
         to.warn("DnsOutsideServiceCidr", message);
     }
     Kubernetes {
         service_cidrs,
         dns_servers,
-        dns_search: to.or_default(
-            "spec.kubernetes.dns.search",
-            given.dns.search.clone(),
-            vec!["svc.cluster.local".to_owned()],
-        ),
-        calico_namespace: to.decide("spec.kubernetes.calicoNamespace", given.calico_namespace.0.clone(), || {
-            match cluster {
-                Some(cluster) => (cluster.calico_namespace.clone(), Origin::Detected("the cluster".into())),
-                None => ("calico-system".to_owned(), Origin::Default),
-            }
+        dns_search: to.or_default("kubernetes.dns.search", vec!["svc.cluster.local".to_owned()]),
+        calico_namespace: to.auto("kubernetes.calicoNamespace", || match cluster {
+            Some(cluster) => (cluster.calico_namespace.clone(), Origin::Detected("the cluster".into())),
+            None => ("calico-system".to_owned(), Origin::Default),
         }),
         credentials,
     }
@@ -103,13 +89,12 @@ pub(super) fn kubernetes(
 /// The source of the login in the node's kubeconfig. With every datastore Calico's CNI plugin reads pods and namespaces
 /// from the Kubernetes API, and fails each ADD without a kubeconfig. Only with etcd and the backend none, where the
 /// plugin is another product's, does nothing on the node need one.
-pub(super) fn credentials(to: &mut Resolver<'_>, spec: &Spec) -> Option<Credentials> {
-    let policy_only = spec.calico_network.backend == Some(Backend::None);
-    let (path, given) = ("spec.kubernetes.credentials", spec.kubernetes.credentials);
-    if given.is_none() && is_etcd(spec) && policy_only {
-        return to.optional(path, None);
-    }
-    Some(to.or_default(path, given, Credentials::TokenRequest))
+pub(super) fn credentials(to: &mut Resolver<'_>) -> Option<Credentials> {
+    const PATH: &str = "kubernetes.credentials";
+    let policy_only = to.given("calicoNetwork.backend") == Some(Backend::None);
+    let given: Option<Credentials> = to.given(PATH);
+    let needed = given.is_some() || !policy_only || !is_etcd(to);
+    to.decided(PATH, given.map(Some), || (needed.then_some(Credentials::TokenRequest), Origin::Default))
 }
 
 /// The physical adapter for `External`: the named one, or the one that the node's address, or Calico's method of
@@ -117,121 +102,103 @@ pub(super) fn credentials(to: &mut Resolver<'_>, spec: &Spec) -> Option<Credenti
 /// that comes up, and another adapter means another network for the pods.
 fn adapter(
     to: &mut Resolver<'_>,
-    named: Option<String>,
     backend: Backend,
     address: &str,
     adapters: &[Adapter],
     cluster: Option<&ClusterFacts>,
 ) -> Option<String> {
-    let path = "spec.calicoNetwork.vxlan.vxlanAdapter";
-    if named.is_some() || backend != Backend::Vxlan {
-        return to.optional(path, named);
-    }
+    const PATH: &str = "calicoNetwork.vxlan.vxlanAdapter";
     let fixed = address.split('/').next().and_then(|address| address.parse::<Ipv4Addr>().ok());
     let found = match fixed {
+        _ if backend != Backend::Vxlan => None,
         Some(fixed) => Adapter::choose(adapters, None, Some(fixed)),
         None => detection::adapter(address, adapters, cluster),
     };
-    let Some(found) = found else {
-        return to.optional(path, None);
-    };
     let address = fixed.map_or_else(|| address.to_owned(), |fixed| fixed.to_string());
-    // The host's own adapter on a vSwitch that is already there.
-    let virtual_of = found.name.strip_prefix("vEthernet (").and_then(|name| name.strip_suffix(')'));
-    let name = virtual_of.unwrap_or(&found.name).to_owned();
-    to.note(path, Some(name), Origin::Detected(format!("the adapter of the node address {address}")))
+    let given = to.given(PATH).filter(|name: &String| !name.is_empty()).map(Some);
+    to.decided(PATH, given, || match found {
+        // Not the host's own adapter on a vSwitch that is already there.
+        Some(found) => {
+            let from = Origin::Detected(format!("the adapter of the node address {address}"));
+            (Some(physical(&found.name).to_owned()), from)
+        }
+        None => (None, Origin::Default),
+    })
 }
 
 /// The pods' network, and why the cluster's encapsulation rules it out, if it does.
 pub(super) fn network(
     to: &mut Resolver<'_>,
-    spec: &Spec,
     provider: Provider,
     adapters: &[Adapter],
     cluster: Option<&ClusterFacts>,
 ) -> (Network, Option<String>) {
     #[cfg(test)]
     crate::counted::count("network");
-    let given = &spec.calico_network;
-    let path = "spec.calicoNetwork.backend";
+    const BACKEND: &str = "calicoNetwork.backend";
+    const IPAM: &str = "calicoNetwork.ipam.type";
     let mut ipip = None;
-    let backend = match given.backend.map_or_else(|| backend::detect(provider, cluster), |b| Ok((b, Origin::Default))) {
-        Ok((backend, from)) => to.decide(path, given.backend, || (backend, from)),
+    let given = to.given(BACKEND);
+    let backend = match given.map_or_else(|| backend::detect(provider, cluster), |given| Ok((given, Origin::Default))) {
+        Ok(found) => to.decided(BACKEND, given, || found),
+        Err(Undecided::IpIp(reason)) => {
+            ipip = Some(reason);
+            Backend::None
+        }
         Err(reason) => {
-            match reason {
-                Undecided::IpIp(reason) => ipip = Some(reason),
-                Undecided::Unknown(why) => to.wrong(
-                    path,
-                    format!("the backend is not given and the cluster does not tell it: {why}; set vxlan, windows-bgp or none"),
-                ),
-                Undecided::NoFacts => to.wrong(
-                    path,
-                    "the backend is not given and there is no cluster to ask; set vxlan, windows-bgp or none",
-                ),
-            }
+            let why = match reason {
+                Undecided::Unknown(why) => format!("the cluster does not tell it: {why}"),
+                _ => "there is no cluster to ask".into(),
+            };
+            to.wrong(BACKEND, format!("the backend is not given and {why}; set vxlan, windows-bgp or none"));
             Backend::None
         }
     };
-    let ipam = to.or_default("spec.calicoNetwork.ipam.type", given.ipam.kind, Ipam::CalicoIpam);
+    let ipam = to.or_default(IPAM, Ipam::CalicoIpam);
     if let Err(why) = backend.takes(ipam) {
-        to.wrong("spec.calicoNetwork.ipam.type", why);
+        to.wrong(IPAM, why);
     }
-    let kube_network = to.decide("spec.calicoNetwork.kubeNetwork", given.kube_network.clone(), || {
-        let brings = provider.brings();
-        let (pattern, from) = match brings.own_network {
-            Some(pattern) => (pattern, Origin::Detected(format!("provider {}", brings.name))),
-            None => ("Calico.*", Origin::Default),
-        };
-        (pattern.parse::<Pattern>().expect("a literal expression is right"), from)
+    let brings = provider.brings();
+    let kube_network = to.decide("calicoNetwork.kubeNetwork", || match brings.own_network {
+        Some(pattern) => (pattern.to_owned(), Origin::Detected(format!("provider {}", brings.name))),
+        None => ("Calico.*".to_owned(), Origin::Default),
     });
-    let address = to.or_default(
-        "spec.calicoNetwork.nodeAddress",
-        given.node_address.clone(),
-        "autodetect".parse::<AddressChoice>().expect("a literal choice is right"),
-    );
+    let address = to.or_default("calicoNetwork.nodeAddress", "autodetect".to_owned());
     let network = Network {
         backend,
-        kube_network: kube_network.as_str().to_owned(),
+        kube_network,
+        ipam,
+        vni: vni(to, backend, cluster),
+        mac_prefix: to.or_default("calicoNetwork.vxlan.vxlanMACPrefix", known("0E-2A")),
+        adapter: adapter(to, backend, &address, adapters, cluster),
         node_address: match address.as_str() {
             "autodetect" => NodeAddress::Autodetect,
             "none" => NodeAddress::None,
-            fixed if fixed.starts_with(|c: char| c.is_ascii_digit()) => NodeAddress::Fixed(fixed.to_owned()),
-            method => NodeAddress::By(method.to_owned()),
+            fixed if fixed.starts_with(|c: char| c.is_ascii_digit()) => NodeAddress::Fixed(address),
+            _ => NodeAddress::By(address),
         },
-        ipam,
-        vni: vni(to, spec, backend, cluster),
-        mac_prefix: to.or_default(
-            "spec.calicoNetwork.vxlan.vxlanMACPrefix",
-            given.vxlan.vxlan_mac_prefix.clone(),
-            "0E-2A".parse::<MacPrefix>().expect("a literal prefix is right"),
-        ),
-        adapter: adapter(to, filled(&given.vxlan.vxlan_adapter), backend, address.as_str(), adapters, cluster),
     };
     (network, ipip)
 }
 
-fn vni(to: &mut Resolver<'_>, spec: &Spec, backend: Backend, cluster: Option<&ClusterFacts>) -> Vni {
-    let path = "spec.calicoNetwork.vxlan.vxlanVNI";
-    let given = spec.calico_network.vxlan.vxlan_vni;
-    if is_etcd(spec) {
-        if given.is_none() && backend == Backend::Vxlan {
-            to.wrong(
-                path,
-                "required with the datastore etcdv3, from which it is not read; `calicoctl get felixconfiguration \
-                 default -o yaml` shows the cluster's vxlanVNI, which is 4096 if it has none",
-            );
-        }
-        return to.or_default(path, given, Vni::DEFAULT);
-    }
-    let felix = cluster.map(|cluster| &cluster.felix);
+fn vni(to: &mut Resolver<'_>, backend: Backend, cluster: Option<&ClusterFacts>) -> Vni {
+    const PATH: &str = "calicoNetwork.vxlan.vxlanVNI";
+    let given = to.given(PATH);
+    // With etcd the cluster's own is not read.
+    let felix = cluster.map(|cluster| &cluster.felix).filter(|felix| felix.vxlan_vni.is_some() && !is_etcd(to));
     let detected = felix.map(cluster_vni);
-    if let (None, Some(Err(problem)), Backend::Vxlan) = (given, &detected, backend) {
-        to.wrong(path, problem);
-    }
-    to.decide(path, given, || match detected {
-        Some(Ok(vni)) if felix.is_some_and(|felix| felix.vxlan_vni.is_some()) => {
-            (vni, Origin::Detected("FelixConfiguration".into()))
+    if given.is_none() && backend == Backend::Vxlan {
+        if is_etcd(to) {
+            let why = "required with the datastore etcdv3, from which it is not read; `calicoctl get felixconfiguration \
+                       default -o yaml` shows the cluster's vxlanVNI, which is 4096 if it has none";
+            to.wrong(PATH, why);
         }
+        if let Some(Err(problem)) = &detected {
+            to.wrong(PATH, problem);
+        }
+    }
+    to.decided(PATH, given, || match detected {
+        Some(Ok(vni)) => (vni, Origin::Detected("FelixConfiguration".into())),
         _ => (Vni::DEFAULT, Origin::Default),
     })
 }

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::resolver::Resolver;
 use super::{Backend, Provider};
 use crate::config::Origin;
-use crate::config::spec::{Spec, StaticRules};
+use crate::config::spec::StaticRules;
 use crate::facts::{MetadataRoute, NodeFacts};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -19,33 +19,28 @@ pub struct Platform {
     pub firewall_kubectl_exec: bool,
 }
 
-pub(super) fn decide(to: &mut Resolver<'_>, spec: &Spec, provider: Provider, backend: Backend) -> Platform {
-    let given = &spec.platform;
-    let rules = given.static_rules.filter(|rules| *rules != StaticRules::Auto);
+pub(super) fn decide(to: &mut Resolver<'_>, provider: Provider, backend: Backend) -> Platform {
     let brings = provider.brings();
     let detected = || Origin::Detected(format!("provider {}", brings.name));
-    let rules = to.decide("spec.platform.staticRules", rules, || match brings.wireserver {
+    let rules = to.given("platform.staticRules").filter(|rules| *rules != StaticRules::Auto);
+    let rules = to.decided("platform.staticRules", rules, || match brings.wireserver {
         true => (StaticRules::Aks, detected()),
         false => (StaticRules::None, Origin::Default),
     });
-    let route = given.preserve_metadata_route.0;
-    let metadata_route = to.decide("spec.platform.preserveMetadataRoute", route, || match brings.metadata_route {
-        MetadataRoute::Lost => (true, detected()),
-        MetadataRoute::LostToVSwitch if backend != Backend::None => (true, detected()),
-        _ => (false, Origin::Default),
-    });
-    let path = "spec.platform.firewallKubectlExec";
     Platform {
         static_rules: rules == StaticRules::Aks,
-        metadata_route,
-        firewall_kubectl_exec: to.or_default(path, given.firewall_kubectl_exec, backend != Backend::None),
+        metadata_route: to.auto("platform.preserveMetadataRoute", || match brings.metadata_route {
+            MetadataRoute::Lost => (true, detected()),
+            MetadataRoute::LostToVSwitch if backend != Backend::None => (true, detected()),
+            _ => (false, Origin::Default),
+        }),
+        firewall_kubectl_exec: to.or_default("platform.firewallKubectlExec", backend != Backend::None),
     }
 }
 
 /// Whether Windows can do Direct Server Return.
-pub(super) fn dsr(to: &mut Resolver<'_>, spec: &Spec, node: &NodeFacts) -> bool {
-    let given = spec.calico_network.windows_loopback_dsr.0;
-    to.decide("spec.calicoNetwork.windowsLoopbackDSR", given, || match node.hns {
+pub(super) fn dsr(to: &mut Resolver<'_>, node: &NodeFacts) -> bool {
+    to.auto("calicoNetwork.windowsLoopbackDSR", || match node.hns {
         Some(hns) => (hns.supports_dsr(), Origin::Detected(format!("HNS {}.{}", hns.major, hns.minor))),
         None => (node.os.supports_dsr(), Origin::Detected(format!("Windows build {}.{}", node.os.build, node.os.ubr))),
     })

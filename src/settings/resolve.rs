@@ -2,10 +2,10 @@
 
 use anyhow::Result;
 
-use super::resolver::{Resolver, filled};
+use super::resolver::Resolver;
 use super::{
-    ClusterSide, FieldOrigin, Provider, Resolved, Settings, calico, cluster_side, cni, connection, datastore,
-    node_name, platform, run, services,
+    ClusterSide, FieldOrigin, Provider, Resolved, Settings, calico, cluster_side, cni, datastore, node_name, platform,
+    run, services,
 };
 use crate::config::{Layered, Origin, fault};
 use crate::facts::{ClusterFacts, NodeFacts, RuntimeKind};
@@ -22,30 +22,28 @@ pub fn resolve(layered: &Layered, node: &NodeFacts, cluster: Option<&ClusterFact
 /// The same, and what concerns the cluster, which is known also if there are no settings.
 pub fn decide(layered: &Layered, node: &NodeFacts, cluster: Option<&ClusterFacts>) -> (ClusterSide, Result<Resolved>) {
     let mut to = Resolver::new(layered);
-    let config = &layered.config;
-    let spec = &config.spec;
-    to.optional("metadata.name", filled(&config.metadata.name));
-    let run = run::decide(&mut to, layered, Some(node));
-    let calico = calico::decide(&mut to, spec, run.folders.root.clone());
-    let provider = to.decide("spec.kubernetesProvider", connection::provider(layered), || match &node.cloud {
+    to.text("metadata.name");
+    let run = run::decide(&mut to, Some(node));
+    let calico = calico::decide(&mut to, run.folders.root.clone());
+    let provider = to.auto("kubernetesProvider", || match &node.cloud {
         Some(cloud) => (cloud.provider, Origin::Detected(cloud.evidence.clone())),
         None if cluster.is_some_and(|cluster| cluster.openshift) => {
             (Provider::OpenShift, Origin::Detected("the API group config.openshift.io".into()))
         }
         None => (Provider::None, Origin::Default),
     });
-    let node_name = node_name::decide(&mut to, layered, node, cluster, provider);
-    let (side, network, ipip) = cluster_side::decide(&mut to, layered, &run, provider, &node.adapters, cluster);
+    let node_name = node_name::decide(&mut to, node, cluster, provider);
+    let (side, network, ipip) = cluster_side::decide(&mut to, &run, provider, &node.adapters, cluster);
     let kubernetes = side.kubernetes.clone();
     let settings = Settings {
         provider,
         node_name,
-        datastore: datastore::decide(&mut to, spec, &calico.root, &kubernetes.calico_namespace),
-        cni: cni::decide(&mut to, spec, &run.folders, network.backend),
-        services: services::decide(&mut to, spec, run.folders.logs.clone()),
-        platform: platform::decide(&mut to, spec, provider, network.backend),
+        datastore: datastore::decide(&mut to, &calico.root, &kubernetes.calico_namespace),
+        cni: cni::decide(&mut to, &run.folders, network.backend),
+        services: services::decide(&mut to, run.folders.logs.clone()),
+        platform: platform::decide(&mut to, provider, network.backend),
         runtime: node.runtime.as_ref().map_or(RuntimeKind::Containerd, |runtime| runtime.kind),
-        dsr: platform::dsr(&mut to, spec, node),
+        dsr: platform::dsr(&mut to, node),
         api_group: cluster.map(|cluster| cluster.api_group),
         calico,
         kubernetes,
@@ -55,7 +53,7 @@ pub fn decide(layered: &Layered, node: &NodeFacts, cluster: Option<&ClusterFacts
         Some(reason) if to.findings.is_empty() => Err(ipip_fault(&reason).into()),
         ipip => {
             if let Some(reason) = ipip {
-                to.wrong("spec.calicoNetwork.backend", reason);
+                to.wrong("calicoNetwork.backend", reason);
             }
             to.origins.sort_by(|one, other| one.path.cmp(&other.path));
             match to.findings.is_empty() {

@@ -4,13 +4,12 @@ use super::connection::{self, Connection};
 use super::datastore::{self, SecretRef};
 use super::maintenance::{self, Maintenance, Reboot};
 use super::network::credentials;
-use super::resolver::{Resolver, filled};
+use super::resolver::Resolver;
 use super::{Credentials, RemoteAccess};
-use crate::config::spec::Spec;
 use crate::config::{Layered, Origin};
 use crate::facts::{NodeFacts, Runtime, RuntimeKind};
 use crate::paths::LOG_DIR;
-use crate::values::WinPath;
+use crate::values::{WinPath, known};
 
 /// What concerns one run, and what must be known before the node's settings can be decided.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,50 +45,42 @@ pub struct Folders {
 
 /// Decides them; without a machine, only from the config.
 pub fn run(layered: &Layered, machine: Option<&NodeFacts>) -> RunSettings {
-    decide(&mut Resolver::new(layered), layered, machine)
+    decide(&mut Resolver::new(layered), machine)
 }
 
-pub(super) fn decide(to: &mut Resolver<'_>, layered: &Layered, machine: Option<&NodeFacts>) -> RunSettings {
-    let spec = &layered.config.spec;
-    let given = &spec.kubernetes;
-    let path = "spec.kubernetes.createServiceAccountToken";
+pub(super) fn decide(to: &mut Resolver<'_>, machine: Option<&NodeFacts>) -> RunSettings {
     RunSettings {
-        connection: connection::decide(layered, machine.and_then(|machine| machine.cloud.as_ref()), to),
-        credentials: credentials(to, spec),
-        create_token_secret: to.or_default(path, given.create_service_account_token, true),
-        calico_kubeconfig: to.optional("spec.kubernetes.calicoKubeconfig", filled(&given.calico_kubeconfig)),
-        etcd: datastore::is_etcd(spec),
-        etcd_tls_secret: datastore::tls_secret(spec),
-        maintenance: maintenance::decide(to, spec),
-        reboot: maintenance::decide_reboot(to, spec),
-        folders: folders(to, spec, machine.and_then(|machine| machine.runtime.as_ref())),
-        ignored_checks: to.or_default("spec.preflight.ignore", spec.preflight.ignore.clone(), Vec::new()),
-        remote_access: to.or_default("spec.preflight.remoteAccess", spec.preflight.remote_access.clone(), Vec::new()),
+        connection: connection::decide(to, machine.and_then(|machine| machine.cloud.as_ref())),
+        credentials: credentials(to),
+        create_token_secret: to.or_default("kubernetes.createServiceAccountToken", true),
+        calico_kubeconfig: to.text("kubernetes.calicoKubeconfig"),
+        etcd: datastore::is_etcd(to),
+        etcd_tls_secret: datastore::tls_secret(to),
+        maintenance: maintenance::decide(to),
+        reboot: maintenance::decide_reboot(to),
+        folders: folders(to, machine.and_then(|machine| machine.runtime.as_ref())),
+        ignored_checks: to.or_default("preflight.ignore", Vec::new()),
+        remote_access: to.or_default("preflight.remoteAccess", Vec::new()),
     }
 }
 
-fn folders(to: &mut Resolver<'_>, spec: &Spec, runtime: Option<&Runtime>) -> Folders {
-    let given = &spec.windows_nodes;
+fn folders(to: &mut Resolver<'_>, runtime: Option<&Runtime>) -> Folders {
     let dir = |found: fn(&Runtime) -> &WinPath, usual: &str| match runtime {
         Some(runtime) => {
             let by = if runtime.kind == RuntimeKind::Containerd { "containerd" } else { "docker" };
             (found(runtime).clone(), Origin::Detected(by.into()))
         }
-        None => (WinPath::known(usual), Origin::Default),
+        None => (known(usual), Origin::Default),
     };
     Folders {
-        root: root_dir(to, spec),
-        logs: to.or_default("spec.services.logDir", spec.services.log_dir.clone(), WinPath::known(LOG_DIR)),
-        cni_bin: to.decide("spec.windowsNodes.cniBinDir", given.cni_bin_dir.0.clone(), || {
-            dir(|runtime| &runtime.cni_bin_dir, r"C:\k\cni")
-        }),
-        cni_conf: to.decide("spec.windowsNodes.cniConfigDir", given.cni_config_dir.0.clone(), || {
-            dir(|runtime| &runtime.cni_conf_dir, r"C:\k\cni\config")
-        }),
+        root: root_dir(to),
+        logs: to.or_default("services.logDir", known(LOG_DIR)),
+        cni_bin: to.auto("windowsNodes.cniBinDir", || dir(|runtime| &runtime.cni_bin_dir, r"C:\k\cni")),
+        cni_conf: to.auto("windowsNodes.cniConfigDir", || dir(|runtime| &runtime.cni_conf_dir, r"C:\k\cni\config")),
     }
 }
 
 /// The root folder of Calico.
-pub(super) fn root_dir(to: &mut Resolver<'_>, spec: &Spec) -> WinPath {
-    to.or_default("spec.calico.rootDir", spec.calico.root_dir.clone(), WinPath::known(r"C:\CalicoWindows"))
+pub(super) fn root_dir(to: &mut Resolver<'_>) -> WinPath {
+    to.or_default("calico.rootDir", known(r"C:\CalicoWindows"))
 }

@@ -305,8 +305,8 @@ fn the_operators_own_pods_on_windows_are_a_conflict() {
     patch(&cluster, installation, json!({ "calicoNetwork": { "windowsDataplane": "HNS" } }));
     let before = lab.picture_without_state();
     let refused = lab.run("install -y -o json --kubeconfig admin.yaml").exits(13).json();
-    assert_eq!(refused["error"]["id"], "HostProcessCalico");
-    let ignored = "install -y --kubeconfig admin.yaml --ignore-preflight-errors HostProcessCalico";
+    assert_eq!(refused["error"]["id"], "NoHostProcessCalico");
+    let ignored = "install -y --kubeconfig admin.yaml --ignore-preflight-errors NoHostProcessCalico";
     let _still_refused = lab.run(ignored).exits(13);
     lab.picture_without_state().same_as(&before);
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 use std::sync::LazyLock;
 
-use calicoctl_win::facts::Facts;
+use calicoctl_win::facts::{Brings, Facts, MetadataRoute, Provider};
 use calicoctl_win::fault::Exit;
 use calicoctl_win::preflight;
 use calicoctl_win::report::document::{
@@ -531,6 +531,56 @@ fn matches_the_code(file: &str, text: &str) {
         std::fs::write(project().join(file), text).unwrap();
     }
     assert!(read(file) == text, "{file} does not match the code: run with CALICO_WIN_WRITE_DOCS=1");
+}
+
+/// A table as Markdown.
+fn table(rows: &[Vec<String>]) -> String {
+    let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+    let (head, body) = rows.split_first().unwrap();
+    let rule = format!("|{}\n", "---|".repeat(head.len()));
+    line(head) + &rule + &body.iter().map(|row| line(row)).collect::<String>()
+}
+
+/// The page with this table after a comment that names it.
+fn with_table(page: &str, name: &str, table: &str) -> String {
+    let (before, rest) = page.split_once(&format!("<!-- {name} -->\n")).unwrap();
+    let (_, after) = rest.split_once("\n\n").unwrap();
+    format!("{before}<!-- {name} -->\n{table}\n{after}")
+}
+
+#[test]
+fn the_page_of_platforms_matches_their_rows() {
+    let all = Provider::ALL.map(Provider::brings);
+    let row = |cells: [&str; 2]| cells.map(str::to_owned).to_vec();
+    let mut detection = vec![row(["platform", "detected by"])];
+    detection.extend(all.iter().map(|platform| row([platform.name, platform.evidence])));
+
+    type Cell = fn(&Brings) -> String;
+    let defaults: [(&str, Cell); 9] = [
+        ("default", |on| if on.name == "none" { "others".into() } else { on.name.into() }),
+        ("backend", |on| if on.own_network.is_some() { "none".into() } else { "from the cluster".into() }),
+        ("kubeNetwork", |on| format!("`{}`", on.own_network.unwrap_or("Calico.*"))),
+        ("node name", |on| if on.names_nodes { "instance's name".into() } else { "host name".into() }),
+        ("kubeconfig", |on| format!("`{}`", on.kubeconfig)),
+        ("static rules", |on| if on.wireserver { "block the wireserver".into() } else { "-".into() }),
+        ("metadata route restored", |on| match on.metadata_route {
+            MetadataRoute::Left => "no".into(),
+            MetadataRoute::LostToVSwitch => "unless the backend is none".into(),
+            MetadataRoute::Lost => "yes".into(),
+        }),
+        ("TCP 10250 allowed", |on| if on.own_network.is_some() { "no".into() } else { "yes".into() }),
+        ("kube-proxy's service", |on| if on.own_kube_proxy { "DSR added".into() } else { "-".into() }),
+    ];
+    // A platform that brings nothing is among the others.
+    let cells = |on: &Brings| defaults[1..].iter().map(|(_, cell)| cell(on)).collect::<Vec<_>>();
+    let others = cells(&Provider::None.brings());
+    let columns: Vec<&Brings> = all.iter().filter(|on| on.name == "none" || cells(on) != others).collect();
+    let line = |(name, cell): &(&str, Cell)| -> Vec<String> {
+        std::iter::once((*name).to_owned()).chain(columns.iter().map(|on| cell(on))).collect()
+    };
+    let defaults: Vec<Vec<String>> = defaults.iter().map(line).collect();
+    let page = with_table(&read("docs/platforms.md"), "detection", &table(&detection));
+    matches_the_code("docs/platforms.md", &with_table(&page, "defaults", &table(&defaults)));
 }
 
 #[test]

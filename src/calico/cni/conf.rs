@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use serde_with::skip_serializing_none;
 
 /// A network configuration of Calico's CNI plugin. The keys are the plugin's own; unknown keys of a file on a node are
 /// kept in `rest`.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CniConf {
@@ -21,58 +23,37 @@ pub struct CniConf {
     /// `vxlan`, or empty for windows-bgp.
     pub mode: String,
     pub vxlan_mac_prefix: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub vxlan_vni: Option<u32>,
     pub policy: Policy,
     pub log_level: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub log_file_path: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub log_file_max_size: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub log_file_max_age: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub log_file_max_count: Option<u64>,
-    #[serde(rename = "windows_loopback_DSR", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "windows_loopback_DSR")]
     pub windows_loopback_dsr: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub windows_pod_deletion_timestamp_timeout: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub windows_disable_default_deny_all_policy: Option<bool>,
     /// With `dns`, a pod's DNS from kubelet overrides `DNS` below.
     pub capabilities: BTreeMap<String, bool>,
     #[serde(rename = "DNS")]
     pub dns: Dns,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub nodename: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub nodename_file: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub nodename_file_optional: Option<bool>,
     pub datastore_type: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub etcd_endpoints: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub etcd_key_file: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub etcd_cert_file: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub etcd_ca_cert_file: Option<String>,
     /// As `crd.projectcalico.org/v1`; from v3.32 on.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub calico_api_group: Option<String>,
     pub kubernetes: Kubernetes,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ipam_lock_file: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub qps: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub burst: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub feature_control: Option<Value>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub readiness_gates: Option<Vec<String>>,
     pub ipam: IpamConf,
     /// HNS endpoint policies, in HNS's own form.
@@ -110,6 +91,7 @@ pub struct Kubernetes {
     pub rest: Map<String, Value>,
 }
 
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct IpamConf {
@@ -117,15 +99,10 @@ pub struct IpamConf {
     #[serde(rename = "type")]
     pub kind: String,
     /// `usePodCidr`; only host-local reads it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub subnet: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub assign_ipv4: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub assign_ipv6: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ipv4_pools: Option<Vec<String>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ipv6_pools: Option<Vec<String>>,
     #[serde(flatten)]
     pub rest: Map<String, Value>,

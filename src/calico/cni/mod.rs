@@ -17,7 +17,7 @@ use crate::paths;
 use crate::settings::{Backend, Datastore, Ipam, Settings};
 use crate::values::WinPath;
 
-const TEMPLATE: &str = include_str!("../../../templates/cni.conf.json");
+pub(super) const TEMPLATE: &str = include_str!("../../../templates/cni.conf.json");
 
 /// Keys that other parts of the installation rely on, each with the setting that changes it, if there is one.
 const FIXED: [(&str, Option<&str>); 5] = [

@@ -354,7 +354,7 @@ impl Importer<'_> {
     }
 
     fn done(mut self) -> Imported {
-        let layered = Layered { config: self.layers.config(), layers: self.layers };
+        let layered = Layered::new(self.layers);
         // A value that is valid alone may contradict others.
         for finding in rules::check(&layered) {
             let line = match layered.nearest_origin(&finding.path) {

@@ -3,7 +3,7 @@
 use super::*;
 
 pub(super) const STORIES: &[Story] = &[
-    story("ClockSkew", |scene| scene.cluster.clock_skew = Some(-400), |scene| scene.cluster.clock_skew = None),
+    story("ClockInSync", |scene| scene.cluster.clock_skew = Some(-400), |scene| scene.cluster.clock_skew = None),
     story(
         "ApiServerAddress",
         |scene| scene.cluster.server = "https://10.96.0.1:443".into(),
@@ -27,7 +27,7 @@ pub(super) const STORIES: &[Story] = &[
         |scene| scene.cluster.node.as_mut().unwrap().internal_ips.clear(),
     ),
     story(
-        "KubeletSkew",
+        "KubeletVersion",
         |scene| scene.cluster.node.as_mut().unwrap().kubelet_version = "v1.34.0".into(),
         |scene| scene.cluster.node.as_mut().unwrap().kubelet_version.clear(),
     ),

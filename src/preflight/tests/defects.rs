@@ -18,7 +18,7 @@ fn b7_the_backend_that_the_config_names_is_kept_and_compared() {
 /// Every failed question ended as bgp.
 #[test]
 fn b8_a_cluster_that_does_not_say_is_not_treated_as_bgp() {
-    let known = check(&report(undecided), "BackendKnown");
+    let known = check(&report(undecided), "Backend");
     assert_eq!(known.status, CheckStatus::Fail);
     assert_eq!(known.detail, "the cluster has no enabled IPv4 pool that selects this node");
 }
@@ -90,7 +90,7 @@ fn b29_the_backend_none_is_fine_and_with_vxlan_the_vni_is_always_checked() {
     };
     let both = self::report(pods);
     assert_eq!(check(&both, "VxlanVni").status, CheckStatus::Fail);
-    assert_eq!(check(&both, "HostProcessCalico").status, CheckStatus::Fail);
+    assert_eq!(check(&both, "NoHostProcessCalico").status, CheckStatus::Fail);
 }
 
 /// confd's peer script dropped passwords silently, and did not merge peers named twice.

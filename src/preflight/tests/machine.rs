@@ -17,7 +17,7 @@ pub(super) const STORIES: &[Story] = &[
         |scene| scene.node.leave_out(Part::Survey, "a service refused it"),
     ),
     story(
-        "Flannel",
+        "NoFlannel",
         |scene| {
             survey_of(scene).networks.insert("vxlan0".into(), "Overlay".into());
         },
@@ -56,7 +56,7 @@ pub(super) const STORIES: &[Story] = &[
         |scene| scene.node.leave_out(Part::Survey, "a service refused it"),
     ),
     story(
-        "EarlierInstall",
+        "NoEarlierInstall",
         |scene| {
             survey_of(scene).services.insert("calicoupgrade".into(), ServiceFacts::default());
         },
@@ -105,7 +105,7 @@ fn leftovers_of_another_installer_are_named() {
             survey.installed = false;
             survey.networks.insert("External".into(), "Overlay".into());
         }),
-        "EarlierInstall",
+        "NoEarlierInstall",
     );
     assert_eq!(found.detail, r"service CalicoNode, HNS network External, folder C:\CalicoWindows");
 }

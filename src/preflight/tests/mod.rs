@@ -53,7 +53,7 @@ fn every_check_passes_fails_and_is_unknown_if_it_has_no_answer() {
 }
 
 /// Checks whose stories are separate tests: whether the cluster answers at all, and whether Windows does.
-const THEMSELVES: [&str; 2] = [super::cluster::REACHABLE, "MachineRead"];
+const THEMSELVES: [&str; 2] = [super::cluster::REACHABLE, "MachineFacts"];
 
 /// What in a story has the wrong result.
 fn ends(row: &Row, story: &Story) -> Vec<String> {
@@ -98,7 +98,6 @@ fn every_check_has_a_why_a_fix_a_page_and_a_story() {
 fn a_check_that_lacks_something_is_detected() {
     let bare = Row {
         id: "NoSuchCheck",
-        group: "node",
         severity: Severity::Warning,
         why: "",
         fix: " ",
@@ -106,13 +105,13 @@ fn a_check_that_lacks_something_is_detected() {
     };
     assert_eq!(gaps(&bare, &BTreeSet::new()), ["why", "fix", "page", "story"]);
     // And a story that never fails, or passes a refused question.
-    let row = catalogue().find(|row| row.id == "ClockSkew").unwrap();
-    let lazy = story("ClockSkew", |_| (), |_| ());
+    let row = catalogue().find(|row| row.id == "ClockInSync").unwrap();
+    let lazy = story("ClockInSync", |_| (), |_| ());
     assert_eq!(
         ends(row, &lazy),
         [
-            "ClockSkew fails, and is Ok: this machine's clock is 0 s ahead of the API server's",
-            "ClockSkew is unknown, and is Ok: this machine's clock is 0 s ahead of the API server's"
+            "ClockInSync fails, and is Ok: this machine's clock is 0 s ahead of the API server's",
+            "ClockInSync is unknown, and is Ok: this machine's clock is 0 s ahead of the API server's"
         ]
     );
 }
@@ -123,8 +122,8 @@ fn what_windows_does_not_report_stops_the_run_if_it_decides_the_install() {
         let mut scene = scene();
         scene.node.leave_out(part, "Windows refused it");
         let input = Input { node: Some(&scene.node), ..Input::default() };
-        let report = run(Scope::Everything, &input, &["MachineRead".into()]);
-        let read = check(&report, "MachineRead");
+        let report = run(Scope::Everything, &input, &["MachineFacts".into()]);
+        let read = check(&report, "MachineFacts");
         assert_eq!((read.status, read.ignored, read.detail.as_str()), (CheckStatus::Fail, false, "Windows refused it"));
         let failed: Vec<&str> = report
             .checks
@@ -132,7 +131,7 @@ fn what_windows_does_not_report_stops_the_run_if_it_decides_the_install() {
             .filter(|check| check.status == CheckStatus::Fail)
             .map(|check| check.id.as_str())
             .collect();
-        assert_eq!(failed, ["MachineRead"], "{part:?}: what was not read is not taken for absent");
+        assert_eq!(failed, ["MachineFacts"], "{part:?}: what was not read is not taken for absent");
         let error = verdict(&report).unwrap_err();
         assert_eq!(crate::report::document::exit_of(&error), Exit::Failed);
         assert_eq!(machine_read(&scene.node).unwrap_err().what, "Windows refused it");
@@ -143,7 +142,7 @@ fn what_windows_does_not_report_stops_the_run_if_it_decides_the_install() {
         scene.node.leave_out(part, "Windows refused it");
         let input = Input { node: Some(&scene.node), ..Input::default() };
         let report = run(Scope::Everything, &input, &[]);
-        assert_eq!(check(&report, "MachineRead").status, CheckStatus::Ok);
+        assert_eq!(check(&report, "MachineFacts").status, CheckStatus::Ok);
         assert!(report.checks.iter().all(|check| check.status != CheckStatus::Fail), "{part:?}");
         assert!(machine_read(&scene.node).is_ok());
     }
@@ -157,7 +156,7 @@ fn a_cluster_that_does_not_answer_fails_and_the_rest_is_unknown() {
     let reachable = check(&report, "ClusterReachable");
     assert_eq!((reachable.status, reachable.detail.as_str()), (CheckStatus::Fail, "refused"));
     assert!(!reachable.ignored, "nothing can be installed without");
-    for row in catalogue().filter(|row| !matches!(row.judge, Judge::Node(_)) && row.id != "ClusterReachable") {
+    for row in catalogue().filter(|row| !row.judge.needs_node() && row.id != "ClusterReachable") {
         assert_eq!(check(&report, row.id).status, CheckStatus::Unknown, "{}", row.id);
     }
     assert_eq!(check(&report, "WindowsBuild").status, CheckStatus::Ok);

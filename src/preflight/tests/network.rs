@@ -10,7 +10,7 @@ pub(super) const STORIES: &[Story] = &[
     ),
     story("Ipip", |scene| scene.cluster.pools[0].ipip_mode = "Always".into(), undecided),
     // Without an answer from the cluster this check fails; nothing is guessed.
-    story("BackendKnown", undecided, |scene| scene.unreached = Some("the API server refuses the connection")),
+    story("Backend", undecided, |scene| scene.unreached = Some("the API server refuses the connection")),
     story(
         "BackendMatchesCluster",
         |scene| scene.settings.as_mut().unwrap().network.backend = Backend::WindowsBgp,
@@ -22,12 +22,12 @@ pub(super) const STORIES: &[Story] = &[
     ),
     story("IpPools", |scene| scene.cluster.pools.clear(), unserved),
     story(
-        "OnePoolType",
+        "PoolEncapsulation",
         |scene| scene.cluster.pools.push(PoolFacts { vxlan_mode: "Never".into(), ..pool("plain") }),
         |scene| scene.cluster.pools.clear(),
     ),
     story(
-        "VxlanWithoutBgp",
+        "BgpDisabled",
         |scene| scene.cluster.operator.as_mut().unwrap().bgp = Some("Enabled".into()),
         |scene| {
             scene.cluster.operator = None;

@@ -72,9 +72,9 @@ pub(super) const STORIES: &[Story] = &[
         |scene| scene.node.runtime.as_mut().unwrap().cni_conf_dir = WinPath::known(r"C:\etc\cni\net.d"),
         |scene| untold(scene, Part::Runtime),
     ),
-    story("StaticAddress", |scene| scene.node.os.build = 19042, |scene| untold(scene, Part::Adapters)),
+    story("StaticAddressKept", |scene| scene.node.os.build = 19042, |scene| untold(scene, Part::Adapters)),
     story(
-        "AdapterIsFree",
+        "AdapterAvailable",
         |scene| {
             survey_of(scene).networks = [("nat".into(), "NAT".into())].into();
             scene.node.adapters[0].name = "vEthernet (Hyper-V)".into();
@@ -82,11 +82,11 @@ pub(super) const STORIES: &[Story] = &[
         |scene| untold(scene, Part::Adapters),
     ),
     story(
-        "FirewallRulesCount",
+        "LocalFirewallRules",
         |scene| survey_of(scene).own_rules_ignored = Some(vec!["Domain".into()]),
         |scene| survey_of(scene).own_rules_ignored = None,
     ),
-    story("AdapterTeaming", |scene| scene.node.adapters[0].team = true, |scene| untold(scene, Part::Adapters)),
+    story("AdapterNotTeamed", |scene| scene.node.adapters[0].team = true, |scene| untold(scene, Part::Adapters)),
 ];
 
 /// The tables of builds, row by row, as three checks judge them.

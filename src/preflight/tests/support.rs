@@ -4,7 +4,7 @@ use super::*;
 
 pub(super) const STORIES: &[Story] = &[
     story(
-        "HostProcessCalico",
+        "NoHostProcessCalico",
         |scene| scene.cluster.operator.as_mut().unwrap().windows_dataplane = Some("HNS".into()),
         |scene| {
             scene.cluster.host_process = None;
@@ -17,7 +17,7 @@ pub(super) const STORIES: &[Story] = &[
         |scene| scene.cluster.calico_version = Some("master".into()),
     ),
     story(
-        "CalicoVersionSkew",
+        "CalicoVersionMatchesLinux",
         |scene| scene.cluster.calico_version = Some("v3.29.0".into()),
         |scene| {
             scene.cluster.calico_version = None;

@@ -43,7 +43,9 @@ impl Story {
         fs::create_dir_all(node.disk(&root.join("logs"))).unwrap();
         fs::write(node.disk(&root.join("calico-node.exe")), "stand-in").unwrap();
         let admin = cluster.admin_kubeconfig();
-        let admin = Cluster::connect(&admin, dir.path(), None, Some(cluster.addr()), Limits::default()).unwrap();
+        let admin =
+            Cluster::connect(&admin, dir.path(), None, Some(cluster.addr()), Limits::within(Duration::from_secs(30)))
+                .unwrap();
         let issued = admin
             .node_credentials("calico-system", TokenFrom::Request, false, Duration::ZERO, &mut |_| ())
             .unwrap()

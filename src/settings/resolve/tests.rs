@@ -564,7 +564,7 @@ fn the_cni_log_folder_becomes_a_key_of_the_cni_document() {
 
 #[test]
 fn the_template_changes_no_default_except_the_version() {
-    let template = Document { name: "config.yaml".into(), text: config::template().into() };
+    let template = Document { name: "config.yaml".into(), text: config::template() };
     for provider in ["none", "AKS", "EKS", "EC2", "GCE"] {
         let set = Override { path: "kubernetesProvider".into(), value: provider.into(), from: Origin::Set };
         let by_template = config::load(std::slice::from_ref(&template), &[set]).unwrap();

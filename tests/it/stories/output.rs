@@ -149,7 +149,7 @@ fn each_failed_check_has_its_own_fix_with_one_command_a_line() {
     let before = lab.picture_without_state();
     let failed = lab.run("install -y").exits(3);
     insta::assert_snapshot!(failed.stderr, @r"
-    error: 3 checks failed: RuntimeRunning, CniConfig, Flannel
+    error: 3 checks failed: RuntimeRunning, CniConfig, NoFlannel
       RuntimeRunning: the service containerd is stopped
         why: kubelet and the pods' network require a running container runtime
         fix:
@@ -158,7 +158,7 @@ fn each_failed_check_has_its_own_fix_with_one_command_a_line() {
       CniConfig: other configurations in the CNI folder: 05-flannel.conflist (flannel)
         why: the container runtime uses the first file in its CNI folder, so with two plugins the file names decide which one is used
         fix: move the other plugin's file out of the CNI folder, or set spec.calicoNetwork.backend: none to keep that plugin
-      Flannel: Flannel was found: network vxlan0
+      NoFlannel: Flannel was found: network vxlan0
         why: Flannel's HNS network occupies the adapter that Calico needs, and flanneld re-creates it
         fix:
           drain the node first, then run these one at a time:

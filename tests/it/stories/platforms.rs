@@ -214,11 +214,11 @@ fn unreadable_facts_are_shown_and_nothing_is_installed_on_a_guess() {
         let lab = unread(part);
         let before = lab.picture_without_state();
         let checked = lab.run("preflight -o json").exits(1).json();
-        assert_eq!(told(&checked, "MachineRead"), "fail: Windows refused it", "{part}");
+        assert_eq!(told(&checked, "MachineFacts"), "fail: Windows refused it", "{part}");
         assert_eq!(checked["summary"]["fail"], 1, "{part}: {checked:#}");
-        let refused = lab.run("install -y -o json --ignore-preflight-errors MachineRead").exits(1).json();
-        assert_eq!(refused["error"]["id"], "MachineRead", "{part}: {refused:#}");
-        assert_eq!(lab.run("config show --origins -o json").exits(1).json()["error"]["id"], "MachineRead", "{part}");
+        let refused = lab.run("install -y -o json --ignore-preflight-errors MachineFacts").exits(1).json();
+        assert_eq!(refused["error"]["id"], "MachineFacts", "{part}: {refused:#}");
+        assert_eq!(lab.run("config show --origins -o json").exits(1).json()["error"]["id"], "MachineFacts", "{part}");
         lab.picture_without_state().same_as(&before);
     }
     // A check that only advises stops nothing if it cannot run.
@@ -231,6 +231,6 @@ fn unreadable_facts_are_shown_and_nothing_is_installed_on_a_guess() {
     // A service manager that does not answer.
     let lab = Lab::node();
     let checked = lab.fails_at("list services=fail", "preflight -o json").exits(1).json();
-    assert!(told(&checked, "MachineRead").starts_with("fail: look at the machine: list the services"), "{checked:#}");
+    assert!(told(&checked, "MachineFacts").starts_with("fail: look at the machine: list the services"), "{checked:#}");
     assert!(told(&checked, "UdpPort4789").starts_with("unknown: look at the machine"), "{checked:#}");
 }

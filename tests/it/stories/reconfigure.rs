@@ -614,11 +614,11 @@ fn a_power_failure_at_any_change_or_request_is_recovered() {
 fn options_of_one_run_are_no_settings_of_the_node() {
     let lab = Lab::installed();
     let may =
-        "--set maintenance.uncordon=false --set maintenance.drain.force=true --set preflight.ignore=[KubeletSkew]";
+        "--set maintenance.uncordon=false --set maintenance.drain.force=true --set preflight.ignore=[KubeletVersion]";
     let _changed = lab.run(&format!("reconfigure -y --set spec.calicoNetwork.vxlan.vxlanVNI=5000 {may}")).exits(0);
     assert!(cordoned(&lab));
     let applied = lab.run("config show --applied").exits(0).stdout;
-    assert!(!applied.contains("force") && !applied.contains("KubeletSkew"), "{applied}");
+    assert!(!applied.contains("force") && !applied.contains("KubeletVersion"), "{applied}");
     let _again = lab.run("node uncordon").exits(0);
     let _changed = lab.run("reconfigure -y --set spec.calicoNetwork.vxlan.vxlanVNI=5001").exits(0);
     assert!(!cordoned(&lab), "nobody asked for that a second time");

@@ -124,7 +124,7 @@ fn failed_checks_as_blocks() {
     let lab = with_several_failures();
     let refused = screen(|| lab.copy(), "install -y", 3);
     insta::assert_snapshot!(from(&refused, "error:"), @r"
-    error: 3 checks failed: RuntimeRunning, CniConfig, Flannel
+    error: 3 checks failed: RuntimeRunning, CniConfig, NoFlannel
       RuntimeRunning: the service containerd is stopped
         why: kubelet and the pods' network require a running container runtime
         fix:
@@ -136,7 +136,7 @@ fn failed_checks_as_blocks() {
              two plugins the file names decide which one is used
         fix: move the other plugin's file out of the CNI folder, or set
              spec.calicoNetwork.backend: none to keep that plugin
-      Flannel: Flannel was found: network vxlan0
+      NoFlannel: Flannel was found: network vxlan0
         why: Flannel's HNS network occupies the adapter that Calico needs, and
              flanneld re-creates it
         fix:

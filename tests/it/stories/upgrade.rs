@@ -489,14 +489,18 @@ fn a_release_newer_than_calico_on_linux_is_refused_before_any_change() {
     for words in ["upgrade -y --release v3.33.0 -o json", "install -y --release v3.33.0 -o json"] {
         let refused = lab.alone(words).exits(3).json();
         let error = &refused["error"];
-        assert_eq!((&error["id"], &refused["changed"]), (&json!("CalicoVersionSkew"), &json!(false)), "{refused}");
+        assert_eq!(
+            (&error["id"], &refused["changed"]),
+            (&json!("CalicoVersionMatchesLinux"), &json!(false)),
+            "{refused}"
+        );
         assert_eq!(error["what"], "the Linux nodes run v3.32.1, and the release to install is newer: v3.33.0");
     }
     lab.picture_without_state().same_as(&before);
     // An older one is only for the time of an upgrade.
     lab.linux_runs("v3.33.0");
-    assert_eq!(check(&lab, "CalicoVersionSkew", "v3.32.1")["status"], "warn");
-    assert_eq!(check(&lab, "CalicoVersionSkew", "v3.33.0")["status"], "ok");
+    assert_eq!(check(&lab, "CalicoVersionMatchesLinux", "v3.32.1")["status"], "warn");
+    assert_eq!(check(&lab, "CalicoVersionMatchesLinux", "v3.33.0")["status"], "ok");
     let _newer = lab.alone("upgrade -y --release v3.33.0").exits(0);
     assert_eq!(runs(&lab), healthy("v3.33.0"));
 }
@@ -504,11 +508,11 @@ fn a_release_newer_than_calico_on_linux_is_refused_before_any_change() {
 #[test]
 fn the_release_on_linux_is_read_from_its_daemon_set_and_not_from_a_windows_node() {
     let lab = Lab::installed();
-    let ahead = "upgrade -y --release v3.33.0 --ignore-preflight-errors CalicoVersionSkew";
+    let ahead = "upgrade -y --release v3.33.0 --ignore-preflight-errors CalicoVersionMatchesLinux";
     let _ahead = lab.alone(ahead).exits(0);
     let information = lab.object("clusterinformations.crd.projectcalico.org", "default").unwrap();
     assert_eq!(information["spec"]["calicoVersion"], "v3.33.0", "any node's startup overwrites it");
-    let skew = check(&lab, "CalicoVersionSkew", "v3.33.0");
+    let skew = check(&lab, "CalicoVersionMatchesLinux", "v3.33.0");
     assert_eq!(skew["status"], "fail", "{skew}");
     assert_eq!(skew["detail"], "the Linux nodes run v3.32.1, and the release to install is newer: v3.33.0");
 }
@@ -533,7 +537,7 @@ fn a_release_whose_felix_may_not_read_what_it_needs_is_refused_before_any_change
         let lab = Lab::node();
         lab.linux_runs(linux);
         let pristine = lab.picture_without_state();
-        let ignoring = "--ignore-preflight-errors CalicoVersionSkew --allow-downgrade";
+        let ignoring = "--ignore-preflight-errors CalicoVersionMatchesLinux --allow-downgrade";
         let refused = |words: &str| {
             let refused = lab.alone(&format!("{words} -y --release {windows} {ignoring} -o json")).exits(3).json();
             assert_eq!(refused["error"]["id"], "NodeRights", "{linux}: {words}: {refused}");
