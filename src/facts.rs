@@ -42,7 +42,7 @@ pub struct NodeFacts {
     pub os: Os,
     /// Whether this process has administrator rights.
     pub elevated: bool,
-    /// Tells this machine from another with the same name; none if Windows does not say. Not used in a plan for another
+    /// Distinguishes this machine from another with the same name; none if Windows does not report it. Not used in a plan for another
     /// machine.
     #[serde(skip)]
     pub machine_id: Option<String>,
@@ -127,7 +127,7 @@ pub struct Features {
     pub remote_access: bool,
 }
 
-/// The settings that decide whether programs that use Windows's own TLS speak version 1.2. This program does not: it
+/// The settings that decide whether programs that use Windows's own TLS use version 1.2. This program does not: it
 /// has its own. An absent setting means Windows's default, which is on since Server 2012.
 #[skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

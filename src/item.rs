@@ -80,7 +80,7 @@ pub enum State {
     Adapter(IpConfig),
     Running,
     Cordon {
-        /// The run that must undo it, from an annotation of the Node; none if somebody else cordoned it.
+        /// The run that must undo it, from an annotation of the Node; none if another user cordoned it.
         run: Option<String>,
     },
     Achieved(String),
@@ -206,7 +206,7 @@ pub struct Recovery {
     /// After how many seconds without a failure the count of failures is reset.
     pub reset_after: u32,
     pub actions: Vec<RecoveryAction>,
-    /// What users are told before Windows restarts.
+    /// What users read before Windows restarts.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reboot_message: String,
     /// The command line of an action that runs a command.

@@ -45,7 +45,7 @@ use crate::values::NodeName;
 /// The variables that make Calico's node startup create IP pools.
 pub const POOL_CIDRS: [&str; 2] = ["CALICO_IPV4POOL_CIDR", "CALICO_IPV6POOL_CIDR"];
 
-/// How this node must be. Serializable, so that a plan can carry its digest.
+/// The effective settings of this node. Serializable, so that a plan can have their digest.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Settings {
@@ -85,7 +85,7 @@ pub struct FieldOrigin {
     pub from: Origin,
 }
 
-/// Something to know that does not stop the run.
+/// A warning, which does not stop the run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Warning {
     pub id: &'static str,

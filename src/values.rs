@@ -1,4 +1,4 @@
-//! Checked values. Each can be built only from valid text or numbers, and its error says what would be valid.
+//! Checked values. Each can be built only from valid text or numbers, and its error says what is valid.
 
 use std::fmt;
 use std::str::FromStr;
@@ -52,7 +52,7 @@ impl TryFrom<u32> for Vni {
                 Err("9999 is the VSID of the bootstrap network External; choose another VNI from 4096 to 65535".into())
             }
             4096..=65535 => Ok(Self(vni)),
-            _ => Err(format!("{vni} is out of range: Windows takes a VNI from 4096 to 65535, not 9999")),
+            _ => Err(format!("{vni} is out of range: Windows supports VNIs from 4096 to 65535 except 9999")),
         }
     }
 }
@@ -100,7 +100,7 @@ impl FromStr for MacPrefix {
         let octet = |s: &str| s.len() == 2 && s.bytes().all(|b| b.is_ascii_hexdigit());
         match text.split_once('-') {
             Some((a, b)) if octet(a) && octet(b) => Ok(Self(text.to_uppercase())),
-            _ => Err(format!("`{text}` is not a MAC prefix: two hexadecimal octets like 0E-2A")),
+            _ => Err(format!("`{text}` is not a MAC prefix: write two hexadecimal octets, for example 0E-2A")),
         }
     }
 }
@@ -278,7 +278,7 @@ impl Sha256 {
         }))
     }
 
-    /// In a plan, the digest of something that exists only once the plan is carried out, such as a file with a new
+    /// In a plan, the digest of something that exists only when the plan is applied, for example a file with a new
     /// token.
     pub fn unknown() -> Self {
         Self("0".repeat(64))

@@ -63,7 +63,7 @@ fn command(settings: &Settings, layout: &Layout, kubeconfig: Option<&WinPath>, r
     };
     Command {
         program: root.join(layout.node_binary()),
-        // The option stays whole, since a path may have spaces.
+        // One argument, because a path may have spaces.
         args: line.split(' ').map(str::to_owned).chain(option).collect(),
         dir,
         env: env.with_extra(&settings.services.extra_env),

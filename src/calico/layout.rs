@@ -174,7 +174,7 @@ impl Layout {
 
     /// The error for a release with missing files; says which version it looks like.
     pub fn refusal(&self, missing: &[String], looks_like: Option<Build>) -> Fault {
-        let what = format!("this is no Calico {} release: it lacks {}", self.version, missing.join(", "));
+        let what = format!("this is not a Calico {} release: it lacks {}", self.version, missing.join(", "));
         let fault = Fault::new(Exit::ReleaseInvalid, "ReleaseLayout", what);
         match looks_like {
             Some(build) if build != self.build => {
@@ -264,7 +264,7 @@ mod tests {
         let fault = old.refusal(&missing, Build::guess(files.iter().copied()));
         insta::assert_snapshot!(
             format!("{}\n{}", fault.what, fault.hint.unwrap()), @r"
-        this is no Calico v3.32.1 release: it lacks calico-node.exe, cni/calico-ipam.exe
+        this is not a Calico v3.32.1 release: it lacks calico-node.exe, cni/calico-ipam.exe
         it looks like v3.33 or later; give the version that it really is
         ");
 

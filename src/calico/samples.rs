@@ -21,7 +21,7 @@ pub fn settings(version: &str) -> Settings {
     resolve(&config::load(&[], &given).unwrap(), &facts.node, facts.cluster.as_ref()).unwrap().settings
 }
 
-/// What the services are told on a node like that, with one program for all of them.
+/// The services' configuration on such a node, with one program for all of them.
 pub fn agent(command: &Command) -> AgentConfig {
     AgentConfig {
         node_name: "win-a1".parse().unwrap(),

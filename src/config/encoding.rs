@@ -14,7 +14,7 @@ pub enum Undecodable {
 impl fmt::Display for Undecodable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::NotUtf16 => "it begins as UTF-16 and goes on as something else",
+            Self::NotUtf16 => "it has the byte order mark of UTF-16, but is not UTF-16",
             Self::NotUtf8 => "it is not UTF-8",
         })
     }

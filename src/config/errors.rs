@@ -9,7 +9,7 @@ use crate::values::joined;
 /// One error in a config. Findings are collected, so that one run shows all of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// `node.yaml:12:15`, `--set`, `CALICO_WIN_NODE_NAME`; empty if nobody set the value.
+    /// `node.yaml:12:15`, `--set`, `CALICO_WIN_NODE_NAME`; empty if the value is not set.
     pub place: String,
     /// `spec.calicoNetwork.vxlan.vxlanVNI`; empty for the document as a whole.
     pub path: String,
@@ -42,7 +42,7 @@ impl fmt::Display for Finding {
 /// All findings as one error, whose cause has a line for each.
 pub fn fault(findings: &[Finding]) -> anyhow::Error {
     Fault::new(Exit::InvalidConfig, "ConfigInvalid", "the config is not valid")
-        .hint("`calicoctl-win explain FIELD` tells of a field, `calicoctl-win config schema` has all of them")
+        .hint("`calicoctl-win explain FIELD` describes a field, `calicoctl-win config schema` all of them")
         .because(anyhow::anyhow!(joined(findings, "\n")))
 }
 

@@ -11,7 +11,7 @@ pub enum Credentials {
     TokenRequest,
     /// The token of a secret of type service-account-token, made if absent.
     Secret,
-    /// A kubeconfig that somebody made for it.
+    /// A kubeconfig that an administrator created for it.
     Kubeconfig,
     /// The service account that Kubernetes mounts into a HostProcess pod, in which this program runs.
     HostProcess,
@@ -43,7 +43,7 @@ impl Backend {
     pub const fn takes(self, ipam: Ipam) -> Result<(), &'static str> {
         match (self, ipam) {
             (Self::Vxlan, Ipam::HostLocal) => Err(
-                "the backend vxlan needs calico-ipam: with host-local no other node would know the routes to this one's pods",
+                "the backend vxlan needs calico-ipam: with host-local other nodes have no routes to this node's pods",
             ),
             _ => Ok(()),
         }

@@ -32,7 +32,7 @@ pub fn check(layered: &Layered) -> Vec<Finding> {
         wrong("spec.calicoNetwork.ipam.type", why.into());
     }
     if spec.transport.timeout.as_ref().is_some_and(|timeout| timeout.length().is_zero()) {
-        wrong("spec.transport.timeout", "a timeout of 0 would never let an answer come; give at least 1s".into());
+        wrong("spec.transport.timeout", "a timeout of 0 allows no answer; set at least 1s".into());
     }
     for cidr in spec.kubernetes.service_cidrs.iter().flatten() {
         if cidr.addr() != cidr.network() {
@@ -50,15 +50,15 @@ pub fn check(layered: &Layered) -> Vec<Finding> {
         wrong("spec.kubernetes.calicoNamespace", problem);
     }
     if spec.kubernetes.node_name.0.as_ref().is_some_and(|name| name.as_str() == "imds") {
-        let problem = "this version does not ask the cloud for the node's name; write the name as `kubectl get nodes` \
-                       shows it";
+        let problem = "this version does not read the node's name from the cloud; set the name that `kubectl get nodes` \
+                       shows";
         wrong("spec.kubernetes.nodeName", problem.into());
     }
     let kubernetes = &spec.kubernetes;
     let own = "spec.kubernetes.calicoKubeconfig";
     match (kubernetes.credentials, kubernetes.calico_kubeconfig.as_deref().unwrap_or_default()) {
         (Some(Credentials::Kubeconfig), "") => {
-            wrong(own, "the credentials `kubeconfig` need the file that the node is to have".into());
+            wrong(own, "the credentials `kubeconfig` require a file for the node".into());
         }
         (Some(Credentials::Kubeconfig), _) | (_, "") => {}
         _ => wrong(own, "this file needs spec.kubernetes.credentials: kubeconfig".into()),
@@ -89,7 +89,7 @@ fn source(layered: &Layered, wrong: &mut impl FnMut(&str, String)) {
         _ => {}
     }
     if has_url && (local || (source.kind.is_none() && has_path)) {
-        wrong(&format!("{BASE}.urlTemplate"), "a release is taken from a path or from a URL, not from both".into());
+        wrong(&format!("{BASE}.urlTemplate"), "set a path or a URL for the release, not both".into());
     } else if has_path && source.kind.is_some() && !local {
         wrong(&format!("{BASE}.path"), "a path needs the source type bundle or directory".into());
     }
@@ -105,7 +105,10 @@ fn datastore(layered: &Layered, wrong: &mut impl FnMut(&str, String)) {
         return;
     }
     if etcd.endpoints.as_ref().is_none_or(Vec::is_empty) {
-        wrong(&format!("{BASE}.endpoints"), "the datastore etcdv3 needs endpoints, like [https://etcd-0:2379]".into());
+        wrong(
+            &format!("{BASE}.endpoints"),
+            "the datastore etcdv3 requires endpoints, for example [https://etcd-0:2379]".into(),
+        );
     }
     let files = [("keyFile", &etcd.key_file), ("certFile", &etcd.cert_file), ("caCertFile", &etcd.ca_cert_file)];
     let (given, missing): (Vec<_>, Vec<_>) = files.into_iter().partition(|(_, file)| file.is_some());
@@ -116,10 +119,7 @@ fn datastore(layered: &Layered, wrong: &mut impl FnMut(&str, String)) {
     }
     match given.first() {
         Some((first, _)) if secret.name.is_some() => {
-            wrong(
-                &format!("{BASE}.{first}"),
-                "certificates come from files or from tlsSecretRef, not from both".into(),
-            );
+            wrong(&format!("{BASE}.{first}"), "set files or tlsSecretRef for the certificates, not both".into());
         }
         Some((first, _)) if !missing.is_empty() => {
             wrong(

@@ -1,4 +1,4 @@
-//! What the schema says about each field, in the form that reading a value needs. It comes from the JSON Schema of
+//! The schema of each field, in the form that reading a value needs. It comes from the JSON Schema of
 //! [`super::Config`], so a field is described in one place only.
 
 use std::sync::LazyLock;

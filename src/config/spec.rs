@@ -1,5 +1,5 @@
 //! The document `NodeInstallation` as users write it. Every field is optional; what an absent one
-//! becomes is decided in [`crate::settings`]. The doc comment of a field is its help: it is in the
+//! means is decided in [`crate::settings`]. The doc comment of a field is its help: it is in the
 //! JSON Schema and in `docs/config.md`, with the text after "Default:" as the default.
 
 use std::collections::BTreeMap;
@@ -27,18 +27,18 @@ words!(/// Where the release comes from.
     SourceType { Release, Mirror, Bundle, Directory });
 words!(/// Which datastore Calico uses.
     DatastoreType { Kubernetes, Etcdv3 });
-words!(/// How much a component logs.
+words!(/// The log level of a component.
     LogLevel { Debug, Info, Warning, Error, Fatal });
-words!(/// Whose static rules Felix gets.
+words!(/// Felix's static rules.
     StaticRules { Auto, Aks, None });
-words!(/// What a blocked drain leads to.
+words!(/// What to do if a drain is blocked.
     OnBlocked { Fail });
 words!(/// How a change is made.
     Mode { Auto, Try });
-words!(/// What happens when Windows must reboot.
+words!(/// What to do if Windows must reboot.
     RebootPolicy { Never, Request, Now });
 
-/// How one Windows node is to run Calico.
+/// How one Windows node runs Calico.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(title = "NodeInstallation")]
@@ -62,9 +62,9 @@ pub struct Metadata {
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Spec {
     pub calico: Calico,
-    /// Whose Kubernetes this is. Decides the defaults of backend, kubeNetwork, kubeconfig and platform.
-    /// Default: `auto`, which looks at the machine's HNS networks and services and asks the cloud's
-    /// metadata service.
+    /// Kubernetes distribution or cloud of the cluster. It decides the defaults of backend, kubeNetwork,
+    /// kubeconfig and platform. Default: `auto`, detected from the machine's HNS networks and services and the
+    /// cloud's metadata service.
     pub kubernetes_provider: Auto<Provider>,
     pub kubernetes: Kubernetes,
     pub calico_network: CalicoNetwork,
@@ -81,8 +81,8 @@ pub struct Spec {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Calico {
-    /// Release to install, exact, like v3.32.1; the leading `v` may be left out. Default: none,
-    /// it must be given here or with `--release`.
+    /// Exact release to install, for example v3.32.1; the leading `v` is optional. Default: none,
+    /// required here or with `--release`.
     pub version: Option<CalicoVersion>,
     pub source: Source,
     /// Folder of the Calico release on the node, on the volume of `C:`. Default: `C:\CalicoWindows`.
@@ -93,31 +93,30 @@ pub struct Calico {
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Source {
     /// Where the release comes from: `release` (the project's download site), `mirror` (urlTemplate),
-    /// `bundle` (the zip at path) or `directory` (an extracted one at path). Default: what urlTemplate
-    /// or path point to, else `release`.
+    /// `bundle` (the zip at path) or `directory` (an extracted one at path). Default: from urlTemplate or path if set, else `release`.
     #[serde(rename = "type")]
     pub kind: Option<SourceType>,
-    /// Zip file or folder on the machine this program runs on, for `bundle` and `directory`. Default: none.
+    /// Zip file or folder on the machine on which this program runs, for `bundle` and `directory`. Default: none.
     pub path: Option<String>,
-    /// URL of the zip on a mirror; `{version}` becomes the version, like v3.32.1. Default: the
+    /// URL of the zip on a mirror; `{version}` is replaced by the version, for example v3.32.1. Default: the
     /// project's release page.
     pub url_template: Option<WebUrl>,
-    /// SHA-256 the zip must have, 64 hexadecimal digits. Default: the one published beside the zip.
+    /// Required SHA-256 of the zip, 64 hexadecimal digits. Default: the published one.
     pub sha256: Option<Sha256>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Kubernetes {
-    /// Kubeconfig with which this program talks to the cluster; the node's own is made from it. A path
-    /// on the machine this program runs on. Default: `C:\k\config`, on EKS
+    /// Kubeconfig with which this program accesses the cluster; the node's own is created from it. A path
+    /// on the machine on which this program runs. Default: `C:\k\config`, on EKS
     /// `C:\ProgramData\kubernetes\kubeconfig`.
     pub kubeconfig: Option<String>,
     /// Context of the kubeconfig. Default: its current context.
     pub context: Option<String>,
     /// Name of this machine's Kubernetes Node. Default: `auto`, the host name in lower case.
     pub node_name: Auto<NodeName>,
-    /// IPv4 CIDRs of the cluster's services. Default: what kubeadm's configuration in the cluster says,
+    /// IPv4 CIDRs of the cluster's services. Default: from kubeadm's configuration in the cluster,
     /// else `10.96.0.0/12`.
     #[serde(rename = "serviceCIDRs")]
     pub service_cidrs: Option<Vec<Cidr>>,
@@ -125,17 +124,16 @@ pub struct Kubernetes {
     /// Namespace of calico-node's service account: calico-system or kube-system. Default: `auto`, the
     /// one found in the cluster.
     pub calico_namespace: Auto<String>,
-    /// Whether the service account's token secret may be created where there is none, when credentials
-    /// is `secret`. Default: `true`.
+    /// Whether a missing token secret of the service account is created if credentials is `secret`. Default: `true`.
     pub create_service_account_token: Option<bool>,
-    /// Where the node's own kubeconfig gets its login from: `token-request` (of limited life, renewed
-    /// by the agent), `secret` (a service-account-token secret, without end), `kubeconfig` (the one at
-    /// calicoKubeconfig) or `host-process` (what Kubernetes mounts into the pod in which this program
+    /// Source of the credentials in the node's own kubeconfig: `token-request` (a token with an expiry, renewed
+    /// by CalicoNode), `secret` (a service-account-token secret, which does not expire), `kubeconfig` (the file
+    /// calicoKubeconfig) or `host-process` (the service account of the pod in which this program
     /// runs). Default: `token-request`; with etcdv3 and the backend `none` there is none, and the node has
     /// no kubeconfig.
     pub credentials: Option<Credentials>,
     /// Kubeconfig for Calico's components on the node, with credentials `kubeconfig`. A path on the
-    /// machine this program runs on; files that it names are read into the node's. Default: none.
+    /// machine on which this program runs; the files that it names are embedded in the node's. Default: none.
     pub calico_kubeconfig: Option<String>,
 }
 
@@ -152,33 +150,33 @@ pub struct Dns {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct CalicoNetwork {
-    /// Network between pods: `vxlan`, `windows-bgp`, or `none` (policy only, another CNI plugin owns the
-    /// network). Default: `none` on AKS and EKS, else what FelixConfiguration and the IP pools say.
+    /// Network between pods: `vxlan`, `windows-bgp`, or `none` (policy only; another CNI plugin owns the
+    /// network). Default: `none` on AKS and EKS, else from FelixConfiguration and the IP pools.
     pub backend: Option<Backend>,
-    /// Regular expression over the names of the HNS networks that pods use. Default: `Calico.*`, on AKS
+    /// Regular expression for the names of the HNS networks that pods use. Default: `Calico.*`, on AKS
     /// `azure.*`, on EKS `vpc.*`.
     pub kube_network: Option<Pattern>,
-    /// This node's address for Calico: `autodetect`, `none`, an IPv4 address, one with its prefix
-    /// length, or a method of Calico's own: `first-found`, `can-reach=`, `interface=`, `skip-interface=`,
+    /// This node's address for Calico: `autodetect`, `none`, an IPv4 address, with or without prefix
+    /// length, or one of Calico's methods: `first-found`, `can-reach=`, `interface=`, `skip-interface=`,
     /// `cidr=` or `kubernetes-internal-ip`. Default: `autodetect`.
     pub node_address: Option<AddressChoice>,
     pub ipam: IpamSection,
     pub vxlan: Vxlan,
-    /// Pods on one HNS network and one address block, the CNI key windows_use_single_network; only that is
+    /// Use one HNS network and one address block for pods (CNI key windows_use_single_network); only `true` is
     /// supported. Default: `true`.
     pub windows_use_single_network: Option<bool>,
-    /// Direct Server Return for pods' way to services, the CNI key windows_loopback_DSR. Default: `auto`,
-    /// on where Windows can do it.
+    /// Direct Server Return from pods to services (CNI key windows_loopback_DSR). Default: `auto`,
+    /// on if Windows supports it.
     #[serde(rename = "windowsLoopbackDSR")]
     pub windows_loopback_dsr: Auto<bool>,
-    /// Any keys merged over the CNI document (JSON merge patch, RFC 7386; null removes a key). Default: `{}`.
+    /// Keys to merge into the CNI configuration (JSON merge patch, RFC 7386; null removes a key). Default: `{}`.
     pub cni_config_overrides: Option<serde_json::Map<String, serde_json::Value>>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct IpamSection {
-    /// Who gives pods their addresses: `calico-ipam` or `host-local`; vxlan needs calico-ipam.
+    /// IPAM plugin of pods: `calico-ipam` or `host-local`; vxlan requires calico-ipam.
     /// Default: `calico-ipam`.
     #[serde(rename = "type")]
     pub kind: Option<Ipam>,
@@ -187,23 +185,23 @@ pub struct IpamSection {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Vxlan {
-    /// VXLAN network identifier, 4096 to 65535 and not 9999, the same on every node. Default:
-    /// FelixConfiguration's vxlanVNI, else `4096`; with etcdv3 and vxlan none, it must be given.
+    /// VXLAN network identifier, 4096 to 65535 but not 9999, the same on every node. Default:
+    /// FelixConfiguration's vxlanVNI, else `4096`; with etcdv3 and vxlan none, it is required.
     #[serde(rename = "vxlanVNI")]
     #[schemars(range(min = 4096, max = 65535))]
     pub vxlan_vni: Option<Vni>,
-    /// First two octets of pods' MAC addresses, like 0E-2A. Default: `0E-2A`.
+    /// First two octets of pods' MAC addresses, for example 0E-2A. Default: `0E-2A`.
     #[serde(rename = "vxlanMACPrefix")]
     pub vxlan_mac_prefix: Option<MacPrefix>,
     /// Name of the network adapter for the HNS network External. Default: the one with
-    /// nodeAddress, or none, and Windows chooses the primary one.
+    /// nodeAddress, else Windows chooses the primary one.
     pub vxlan_adapter: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Datastore {
-    /// Where Calico keeps its data: `kubernetes` or `etcdv3`. Default: `kubernetes`.
+    /// Calico's datastore: `kubernetes` or `etcdv3`. Default: `kubernetes`.
     #[serde(rename = "type")]
     pub kind: Option<DatastoreType>,
     pub etcd: Etcd,
@@ -212,9 +210,9 @@ pub struct Datastore {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Etcd {
-    /// Members of the etcd cluster, each http(s)://host:port. Needed with etcdv3. Default: none.
+    /// Members of the etcd cluster, each http(s)://host:port. Required with etcdv3. Default: none.
     pub endpoints: Option<Vec<EtcdEndpoint>>,
-    /// Client key (PEM) on the node; keyFile, certFile and caCertFile go together. Default: none.
+    /// Client key (PEM) on the node; keyFile, certFile and caCertFile are given together. Default: none.
     pub key_file: Option<WinPath>,
     /// Client certificate (PEM) on the node. Default: none.
     pub cert_file: Option<WinPath>,
@@ -228,23 +226,23 @@ pub struct Etcd {
 pub struct TlsSecretRef {
     /// Namespace of the secret. Default: the Calico namespace.
     pub namespace: Option<String>,
-    /// Name of a secret with etcd-key, etcd-cert and etcd-ca, in place of the three files. Default: none.
+    /// Name of a secret with etcd-key, etcd-cert and etcd-ca, instead of the three files. Default: none.
     pub name: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct WindowsNodes {
-    /// Folder of the CNI plugins. Default: `auto`, where the container runtime looks, else `C:\k\cni`.
+    /// Folder of the CNI plugins. Default: `auto`, the container runtime's folder, else `C:\k\cni`.
     pub cni_bin_dir: Auto<WinPath>,
-    /// Folder of the CNI configuration. Default: `auto`, where the container runtime looks, else
+    /// Folder of the CNI configuration. Default: `auto`, the container runtime's folder, else
     /// `C:\k\cni\config`.
     pub cni_config_dir: Auto<WinPath>,
     /// File name of the CNI configuration, ending in .conf or .json. Default: `10-calico.conf`.
     pub cni_config_file: Option<ConfFile>,
     /// Folder for a log file of the CNI plugin (cni.log). Default: none, it logs to the container runtime.
     pub cni_log_dir: Option<WinPath>,
-    /// How much the CNI plugin logs. Default: `info`.
+    /// Log level of the CNI plugin. Default: `info`.
     pub cni_log_level: Option<LogLevel>,
 }
 
@@ -253,19 +251,19 @@ pub struct WindowsNodes {
 pub struct Services {
     /// Whether the Windows services are started. Default: `true`.
     pub start: Option<bool>,
-    /// How long CalicoNode waits for a valid IPv4 address after boot; 0 does not wait. Default: `90s`.
+    /// How long CalicoNode waits for a valid IPv4 address after boot; with 0 it does not wait. Default: `90s`.
     #[serde(rename = "startupValidIPTimeout")]
     pub startup_valid_ip_timeout: Option<Wait>,
-    /// Folder of the services' logs on the node, outside of calico.rootDir: that folder is swapped as a whole, which a
+    /// Folder of the services' logs on the node, outside of calico.rootDir: that folder is replaced as a whole, which a
     /// program that reads a log there would block. Default: `C:\ProgramData\calicoctl-win\logs\calico`.
     pub log_dir: Option<WinPath>,
-    /// How much Felix logs. Default: `info`.
+    /// Log level of Felix. Default: `info`.
     pub felix_log_severity: Option<LogLevel>,
     /// Whether kube-proxy is restarted when the HNS network is re-created: its service is stopped before and
-    /// started afterwards; its HostProcess pod on this node is deleted afterwards, and its DaemonSet makes it again.
+    /// started afterwards; its HostProcess pod on this node is deleted afterwards, and its DaemonSet re-creates it.
     /// Default: `true`.
     pub restart_kube_proxy: Option<bool>,
-    /// Environment variables for every Calico component, over those this program sets. No secrets.
+    /// Environment variables for every Calico component; they override this program's. No secrets.
     /// Default: `{}`.
     pub extra_env: Option<BTreeMap<String, String>>,
 }
@@ -273,12 +271,12 @@ pub struct Services {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Platform {
-    /// Static rules for Felix: `aks` blocks pods' way to Azure's wireserver. Default: `auto`, on for AKS.
+    /// Static rules for Felix: `aks` denies pods access to Azure's wireserver. Default: `auto`, on for AKS.
     pub static_rules: Option<StaticRules>,
-    /// Put the cloud's metadata route back after the vSwitch took it. Default: `auto`, on for GCE, and for
+    /// Restore the cloud's metadata route after the vSwitch has removed it. Default: `auto`, on for GCE, and for
     /// EC2 unless the backend is none.
     pub preserve_metadata_route: Auto<bool>,
-    /// Firewall rule for TCP 10250, which kubectl exec and logs need. Default: `true`, `false` with
+    /// Create the firewall rule for TCP 10250, which kubectl exec and logs need. Default: `true`, `false` with
     /// backend none.
     pub firewall_kubectl_exec: Option<bool>,
 }
@@ -290,14 +288,14 @@ pub struct Transport {
     pub proxy: Option<WebUrl>,
     /// Hosts, domains and CIDRs that are reached without the proxy. Default: `[]`.
     pub no_proxy: Option<Vec<String>>,
-    /// PEM file with certificate authorities to trust besides the system's. Default: none.
+    /// PEM file with certificate authorities to trust in addition to the system's. Default: none.
     pub ca_file: Option<String>,
-    /// Longest wait for one answer. Default: `60s`.
+    /// Timeout of one request. Default: `60s`.
     pub timeout: Option<Wait>,
-    /// How often a failed request is tried again, 0 to 20. Default: `5`.
+    /// How often a failed request is retried, 0 to 20. Default: `5`.
     #[schemars(range(min = 0, max = 20))]
     pub retries: Option<u32>,
-    /// Use no network but the cluster's API. Default: `false`.
+    /// Use no network except the cluster's API. Default: `false`.
     pub offline: Option<bool>,
 }
 
@@ -307,8 +305,8 @@ pub struct Maintenance {
     pub drain: Drain,
     /// Whether the node is uncordoned afterwards. Default: `auto`, if this program cordoned it.
     pub uncordon: Auto<bool>,
-    /// How a change is made: `auto`, for good, or `try`, undone unless confirmed. To prepare one and
-    /// carry it out later: `calicoctl-win plan --out`. Default: `auto`.
+    /// How a change is made: `auto` keeps it, `try` reverts it unless it is confirmed. To prepare a change and
+    /// apply it later, use `calicoctl-win plan --out`. Default: `auto`.
     pub mode: Option<Mode>,
     /// How long a `try` change waits for `confirm`. Default: `5m`.
     pub confirm_timeout: Option<Wait>,
@@ -317,31 +315,30 @@ pub struct Maintenance {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Drain {
-    /// Whether pods are moved away before a change that interrupts them. Default: `auto`, when the
-    /// change needs it.
+    /// Whether the node is drained before a change that interrupts pods. Default: `auto`, if the
+    /// change requires it.
     pub enabled: Auto<bool>,
-    /// Longest wait for the drain. Default: `10m`.
+    /// Timeout of the drain. Default: `10m`.
     pub timeout: Option<Wait>,
-    /// Seconds each pod has to end; -1 leaves it to the pod. Default: `-1`.
+    /// Seconds in which each pod must terminate; -1 uses the pod's own. Default: `-1`.
     #[schemars(range(min = -1, max = 86400))]
     pub grace_period_seconds: Option<i64>,
-    /// Go on though pods of DaemonSets stay. Default: `true`.
+    /// Ignore pods of DaemonSets. Default: `true`.
     pub ignore_daemon_sets: Option<bool>,
-    /// Go on though emptyDir data is lost. Default: `false`.
+    /// Also evict pods with emptyDir volumes, whose data is lost. Default: `false`.
     pub delete_empty_dir_data: Option<bool>,
-    /// Also delete pods that no controller will make again. Default: `false`.
+    /// Also delete pods that no controller re-creates. Default: `false`.
     pub force: Option<bool>,
-    /// Delete pods in place of evicting them, past PodDisruptionBudgets. Default: `false`.
+    /// Delete pods instead of evicting them, which bypasses PodDisruptionBudgets. Default: `false`.
     pub disable_eviction: Option<bool>,
-    /// What to do when the drain is blocked: `fail` uncordons the node again and stops. Default: `fail`.
+    /// What to do if the drain is blocked: `fail` uncordons the node again and stops. Default: `fail`.
     pub on_blocked: Option<OnBlocked>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Reboot {
-    /// When Windows must reboot: `never` and `request` leave it to you (request says so in the exit
-    /// code), `now` reboots. Default: `request`.
+    /// What to do if Windows must reboot: `never` does nothing, `request` sets the exit code, `now` reboots. Default: `request`.
     pub policy: Option<RebootPolicy>,
     /// Whether CalicoNode finishes a run that a restart interrupted. Default: `false`.
     pub resume_on_boot: Option<bool>,
@@ -352,7 +349,7 @@ pub struct Reboot {
 pub struct Preflight {
     /// Ids of checks whose failure does not stop the run. Default: `[]`.
     pub ignore: Option<Vec<String>>,
-    /// Ways by which you work on this machine: the check `RemoteSession` looks whether each still
-    /// takes connections. Default: `[]`.
+    /// Remote access that you use on this machine: the check `RemoteSession` tests that each still
+    /// accepts connections. Default: `[]`.
     pub remote_access: Option<Vec<RemoteAccess>>,
 }

@@ -180,10 +180,10 @@ spec:
       node.yaml:16:14: spec.calicoNetwork.backend: `bgp` is not allowed; allowed: vxlan, windows-bgp, none
       node.yaml:17:18: spec.calicoNetwork.kubeNetwork: `Calico.*(` is not a regular expression: unclosed group
       node.yaml:18:23: spec.calicoNetwork.vxlan.vxlanVNI: 9999 is the VSID of the bootstrap network External; choose another VNI from 4096 to 65535
-      node.yaml:18:45: spec.calicoNetwork.vxlan.vxlanMACPrefix: `0E2A` is not a MAC prefix: two hexadecimal octets like 0E-2A
+      node.yaml:18:45: spec.calicoNetwork.vxlan.vxlanMACPrefix: `0E2A` is not a MAC prefix: write two hexadecimal octets, for example 0E-2A
       node.yaml:18:65: spec.calicoNetwork.vxlan.vxlanAdapter: `<your adapter>` is a placeholder; write the real value
       node.yaml:20:12: spec.services.start: expected true or false, found the text `true`
-      node.yaml:21:28: spec.services.startupValidIPTimeout: `90` is not a duration: a number with its unit, like 90s, 10m or 1h30m; 0 for none
+      node.yaml:21:28: spec.services.startupValidIPTimeout: `90` is not a duration: write a number with its unit, for example 90s, 10m or 1h30m; 0 for none
       node.yaml:22:24: spec.transport.retries: expected a whole number from 0 to 20, found `99`
       node.yaml:23:16: spec.maintenance: expected a section with fields, found a list; fields: drain, uncordon, mode, confirmTimeout
       node.yaml:24:24: spec.preflight.ignore: expected a list of single values, found a section with fields in it
@@ -235,13 +235,13 @@ fn invalid_values_are_reported_with_what_is_allowed() {
         })
         .collect();
     insta::assert_snapshot!(said.join("\n"), @r#"
-    calicoNetwork.vxlan.vxlanVNI: 4095 is out of range: Windows takes a VNI from 4096 to 65535, not 9999
-    calicoNetwork.vxlan.vxlanVNI: 65536 is out of range: Windows takes a VNI from 4096 to 65535, not 9999
+    calicoNetwork.vxlan.vxlanVNI: 4095 is out of range: Windows supports VNIs from 4096 to 65535 except 9999
+    calicoNetwork.vxlan.vxlanVNI: 65536 is out of range: Windows supports VNIs from 4096 to 65535 except 9999
     calicoNetwork.vxlan.vxlanVNI: expected a whole number from 4096 to 65535, found `-1`
     calicoNetwork.vxlan.vxlanVNI: expected a whole number from 4096 to 65535, found the text `many`
-    calicoNetwork.vxlan.vxlanMACPrefix: `0G-2A` is not a MAC prefix: two hexadecimal octets like 0E-2A
+    calicoNetwork.vxlan.vxlanMACPrefix: `0G-2A` is not a MAC prefix: write two hexadecimal octets, for example 0E-2A
     kubernetesProvider: `GKE` is not allowed; did you mean `GCE`? allowed: auto, none, AKS, EKS, EC2, GCE, OpenShift, RKE2
-    kubernetes.nodeName: this version does not ask the cloud for the node's name; write the name as `kubectl get nodes` shows it
+    kubernetes.nodeName: this version does not read the node's name from the cloud; set the name that `kubectl get nodes` shows
     kubernetes.dns.servers: `fd00::a` is IPv6, which Calico does not support on Windows; give an IPv4 address like 10.96.0.10
     kubernetes.dns.servers: `kube-dns` is not an IPv4 address like 10.96.0.10
     kubernetes.serviceCIDRs: `<your service cidr>` is a placeholder; write the real value
@@ -258,11 +258,11 @@ fn invalid_values_are_reported_with_what_is_allowed() {
     windowsNodes.cniConfigFile: `10-calico.conflist` is not a file name ending in .conf or .json, like 10-calico.conf
     services.logDir: `logs` is not an absolute Windows path like C:\CalicoWindows
     services.felixLogSeverity: `verbose` is not allowed; allowed: debug, info, warning, error, fatal
-    services.startupValidIPTimeout: `-5s` is not a duration: a number with its unit, like 90s, 10m or 1h30m; 0 for none
+    services.startupValidIPTimeout: `-5s` is not a duration: write a number with its unit, for example 90s, 10m or 1h30m; 0 for none
     services.extraEnv.A: `<secret>` is a placeholder; write the real value
     transport.proxy: `proxy:3128` is not a URL that begins with https:// or http://
-    transport.timeout: `60` is not a duration: a number with its unit, like 90s, 10m or 1h30m; 0 for none
-    transport.timeout: a timeout of 0 would never let an answer come; give at least 1s
+    transport.timeout: `60` is not a duration: write a number with its unit, for example 90s, 10m or 1h30m; 0 for none
+    transport.timeout: a timeout of 0 allows no answer; set at least 1s
     platform.preserveMetadataRoute: `yes` is not allowed; allowed: auto, true, false
     maintenance.drain.gracePeriodSeconds: expected a whole number from -1 to 86400, found `-2`
     reboot.policy: `later` is not allowed; allowed: never, request, now
@@ -292,19 +292,19 @@ fn fields_that_contradict_each_other_are_refused() {
         })
         .collect();
     insta::assert_snapshot!(said.join("\n"), @r#"
-    2:48: spec.calicoNetwork.ipam.type: the backend vxlan needs calico-ipam: with host-local no other node would know the routes to this one's pods
+    2:48: spec.calicoNetwork.ipam.type: the backend vxlan needs calico-ipam: with host-local other nodes have no routes to this node's pods
     2:27: spec.calico.source.urlTemplate: the source type mirror needs the URL of the mirror
     2:27: spec.calico.source.path: the source types bundle and directory need a path
-    2:52: spec.calico.source.urlTemplate: a release is taken from a path or from a URL, not from both
+    2:52: spec.calico.source.urlTemplate: set a path or a URL for the release, not both
     2:42: spec.calico.source.path: a path needs the source type bundle or directory
     2:33: spec.datastore.etcd: these fields need spec.datastore.type: etcdv3
-    2:21: spec.datastore.etcd.endpoints: the datastore etcdv3 needs endpoints, like [https://etcd-0:2379]
+    2:21: spec.datastore.etcd.endpoints: the datastore etcdv3 requires endpoints, for example [https://etcd-0:2379]
     2:76: spec.datastore.etcd.keyFile: etcd needs all of its TLS files or none; caCertFile missing
-    2:48: spec.datastore.etcd.endpoints: `https://e:2379/` is not an endpoint like https://etcd-0:2379: scheme http or https, host and port, nothing behind
-      node.yaml:2:67: spec.datastore.etcd.endpoints: `https://[::1]:2379` is IPv6, which Calico does not support on Windows; give an endpoint like https://etcd-0:2379
-      node.yaml:2:89: spec.datastore.etcd.endpoints: `e:2379` is not an endpoint like https://etcd-0:2379: scheme http or https, host and port, nothing behind
+    2:48: spec.datastore.etcd.endpoints: `https://e:2379/` is not an endpoint, for example https://etcd-0:2379: scheme http or https, host and port, nothing else
+      node.yaml:2:67: spec.datastore.etcd.endpoints: `https://[::1]:2379` is IPv6, which Calico does not support on Windows; give an endpoint, for example https://etcd-0:2379
+      node.yaml:2:89: spec.datastore.etcd.endpoints: `e:2379` is not an endpoint, for example https://etcd-0:2379: scheme http or https, host and port, nothing else
     2:93: spec.datastore.etcd.tlsSecretRef: the secret's name is missing
-    2:79: spec.datastore.etcd.caCertFile: certificates come from files or from tlsSecretRef, not from both
+    2:79: spec.datastore.etcd.caCertFile: set files or tlsSecretRef for the certificates, not both
     "#);
 }
 

@@ -23,7 +23,7 @@ fn refuse_password(url: &str) -> Result<(), String> {
     if authority.contains('@') { Err("a URL here must not hold a user or password".into()) } else { Ok(()) }
 }
 
-/// A value; none for `auto` (also written `""`), which this program detects, as it does without the field.
+/// A value; none for `auto` (also written `""`), which is detected, as without the field.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Auto<T>(pub Option<T>);
 
@@ -86,8 +86,11 @@ impl FromStr for Wait {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong =
-            || format!("`{text}` is not a duration: a number with its unit, like 90s, 10m or 1h30m; 0 for none");
+        let wrong = || {
+            format!(
+                "`{text}` is not a duration: write a number with its unit, for example 90s, 10m or 1h30m; 0 for none"
+            )
+        };
         let length = match text.trim() {
             "0" => Duration::ZERO,
             other => other
@@ -135,8 +138,8 @@ impl FromStr for EtcdEndpoint {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        const INSTEAD: &str = "an endpoint like https://etcd-0:2379";
-        let wrong = || format!("`{text}` is not {INSTEAD}: scheme http or https, host and port, nothing behind");
+        const INSTEAD: &str = "an endpoint, for example https://etcd-0:2379";
+        let wrong = || format!("`{text}` is not {INSTEAD}: scheme http or https, host and port, nothing else");
         refuse_password(text)?;
         let authority = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://")).ok_or_else(wrong)?;
         if authority.starts_with('[') {

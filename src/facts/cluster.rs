@@ -216,7 +216,7 @@ pub struct ClusterNode {
 }
 
 /// What an EKS cluster has for Windows nodes, in `kube-system`. None means absent or unreadable:
-/// [`ClusterFacts::unanswered`] says which.
+/// [`ClusterFacts::unanswered`] has their names.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EksFacts {

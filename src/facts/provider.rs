@@ -37,7 +37,7 @@ pub struct Brings {
     pub kubeconfig: &'static str,
     /// The HNS networks of the cloud's own CNI plugin, which owns the pods' network; an expression.
     pub own_network: Option<&'static str>,
-    /// A Node has the instance's name in the cloud, which Windows does not know.
+    /// A Node has the instance's name in the cloud, which Windows cannot read.
     pub names_nodes: bool,
     /// Pods must not reach Azure's wireserver.
     pub wireserver: bool,
@@ -53,7 +53,7 @@ pub enum MetadataRoute {
     Left,
     /// A vSwitch that Calico creates removes it.
     LostToVSwitch,
-    /// It may be missing, whatever the backend.
+    /// It may be missing with any backend.
     Lost,
 }
 
@@ -78,7 +78,7 @@ impl Provider {
             Self::None => PLAIN,
             Self::Aks => Brings {
                 name: "AKS",
-                evidence: "an HNS network named `azure`, which Azure's own CNI makes",
+                evidence: "an HNS network named `azure`, from Azure's own CNI",
                 network: Some("azure"),
                 own_network: Some("azure.*"),
                 wireserver: true,

@@ -91,7 +91,7 @@ pub fn desired(inputs: &Inputs<'_>) -> Result<Desired> {
     let root = &settings.calico.root;
     let needs_none = settings.datastore != Datastore::Kubernetes && settings.network.backend == Backend::None;
     if matches!(inputs.kubeconfig, KubeconfigFile::Absent) && !needs_none {
-        bail!("only the datastore etcdv3 with the backend none does without the node's kubeconfig");
+        bail!("only the datastore etcdv3 with the backend none needs no kubeconfig on the node");
     }
     let kubeconfig = match inputs.kubeconfig {
         KubeconfigFile::Absent => None,

@@ -161,7 +161,7 @@ pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
     let runs = services.iter().rev().map(|service| Id::Running(service.clone()));
     let stops: Vec<Step> = runs.filter(|run| stopped.contains(run)).map(|run| put(&run, None)).collect();
 
-    // First put what no running service reads: no service is down while it is copied.
+    // First what no running service reads: no service is down while it is copied.
     let plain = |id: &Id| !id.is_derived() && !matches!(id, Id::CniConf(_) | Id::DependsOn(_));
     let unread = |id: &Id| !stopped.is_empty() && !inside(id, true) && !services.iter().any(|name| reads(name, id));
     let puts = |early: bool| {
@@ -498,7 +498,7 @@ mod tests {
         };
         assert_eq!((list(&steps, "kubelet"), list(&steps, "idle")), (Some("containerd".into()), Some(String::new())));
 
-        // An undo restores the names, and removes what somebody added since.
+        // An undo restores the names, and removes what was added since.
         for name in ["kubelet", "idle"] {
             let id = Id::DependsOn(name.into());
             owned.insert(id.clone(), observed.get(&id).cloned());

@@ -132,7 +132,7 @@ pub struct Plan {
     #[serde(default)]
     pub settings_diff: Vec<SettingChange>,
     pub changes: Vec<Change>,
-    /// It goes to an older release: refused without `--allow-downgrade`, unless a downgrade is the verb's purpose.
+    /// The target is an older release: refused without `--allow-downgrade`, unless a downgrade is the verb's purpose.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(default)]
     pub downgrade: Option<Downgrade>,
@@ -184,9 +184,9 @@ impl fmt::Display for AttachedPod {
         let ip = self.ip.map_or_else(|| "no address".into(), |ip| ip.to_string());
         let who = self.pod.as_deref().unwrap_or(&self.endpoint);
         let what = match self.disposition {
-            Disposition::Recreated => "is deleted; its DaemonSet makes another, which waits for the new network",
-            Disposition::Leaked => "is left over from a container that is gone, and is deleted",
-            Disposition::Moved => "is moved away by a drain, or loses its network",
+            Disposition::Recreated => "is deleted; its DaemonSet re-creates it, and it waits for the new network",
+            Disposition::Leaked => "has no container any more, and is deleted",
+            Disposition::Moved => "is evicted by a drain, or loses its network",
             Disposition::Unknown => "is used by a container for which the cluster has no pod here",
         };
         write!(f, "{who} ({ip}) {what}")
@@ -253,7 +253,7 @@ impl Plan {
         let count = |wanted| self.changes.iter().filter(|change| change.action == wanted).count();
         let [create, update, delete, replace] =
             [Action::Create, Action::Update, Action::Delete, Action::Replace].map(count);
-        let tail = (replace > 0).then(|| format!(", {replace} to replace")).unwrap_or_default();
+        let tail = if replace > 0 { format!(", {replace} to replace") } else { String::new() };
         format!("{create} to create, {update} to update, {delete} to delete{tail}")
     }
 
@@ -261,7 +261,7 @@ impl Plan {
     /// interrupt pods or the host's network are named, the others only with `detail`.
     pub fn text(&self, detail: bool) -> String {
         if self.changes.is_empty() {
-            return "Nothing to do: the node is as the config says.\n".into();
+            return "Nothing to do: the node matches the config.\n".into();
         }
         let mut text = String::new();
         if let Some(downgrade) = &self.downgrade {
@@ -285,7 +285,7 @@ impl Plan {
             Disruption::HostNetwork => "the host's network pauses, remote sessions may drop",
         };
         let (drain, pods) = match self.needs_drain {
-            true => ("  Drain: needed.", ", and the pods' own time to end before that"),
+            true => ("  Drain: needed.", ", plus the time in which pods terminate"),
             false => ("", ""),
         };
         let (counts, all, down) = (self.counts(), self.about_seconds, self.about_seconds_down);
@@ -466,8 +466,8 @@ pub fn state(state: &State) -> String {
 fn ip_config(config: &IpConfig) -> String {
     let how = if config.dhcp { "DHCP" } else { "static" };
     let gateway = config.gateway.map(|gateway| format!(" via {gateway}")).unwrap_or_default();
-    let dns = (!config.dns.is_empty()).then(|| format!(", DNS {}", joined(&config.dns, ", "))).unwrap_or_default();
-    format!("{how} {}{gateway}{dns}", joined(&config.addresses, ", "))
+    let dns = if config.dns.is_empty() { "" } else { ", DNS " };
+    format!("{how} {}{gateway}{dns}{}", joined(&config.addresses, ", "), joined(&config.dns, ", "))
 }
 
 fn reg(value: &RegValue) -> String {

@@ -85,7 +85,7 @@ pub(super) const ROWS: &[Row] = &[
         id: "NoEarlierInstall",
         severity: Severity::Warning,
         why: "services, networks and folders of an earlier install are taken over if they have Calico's names; its own programs may start again",
-        fix: "Get-Service Calico*  # shows the services\nGet-HnsNetwork  # shows the networks\nan uninstall restores what was there before",
+        fix: "Get-Service Calico*  # shows the services\nGet-HnsNetwork  # shows the networks\nuninstall restores the previous state",
         judge: Judge::Machine(earlier_install),
     },
     Row {
@@ -127,7 +127,7 @@ fn runtime_name(node: &NodeFacts) -> Option<&'static str> {
     })
 }
 
-/// A service, or what to say without it: one that cannot be read is not one that is absent.
+/// A service, or the result without it: one that cannot be read is not absent.
 fn service<'a>(survey: &'a Survey, name: &str) -> Result<&'a ServiceFacts, Finding> {
     survey.service(name).ok_or_else(|| match survey.unread_services.get(name) {
         Some(why) => Unknown(why.clone()),

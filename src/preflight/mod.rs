@@ -235,7 +235,7 @@ fn examine(group: &str, row: &Row, input: &Input, ignored: &[String]) -> Check {
 /// Whether a run may continue.
 ///
 /// # Errors
-/// One fault that names every failed check and carries it as [`FailedChecks`]; its class is that of the first with one of its own.
+/// One fault that names every failed check, with [`FailedChecks`]; its class is that of the first with its own class.
 pub fn verdict(report: &PreflightReport) -> anyhow::Result<()> {
     let failed: Vec<&Check> =
         report.checks.iter().filter(|check| check.status == CheckStatus::Fail && !check.ignored).collect();

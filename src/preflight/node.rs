@@ -145,7 +145,7 @@ pub(super) const ROWS: &[Row] = &[
     Row {
         id: "ContainerRuntime",
         severity: Severity::Error,
-        why: "CNI binaries and configuration go where the container runtime looks for them",
+        why: "CNI binaries and configuration must be in the container runtime's folders",
         fix: "install containerd and start its service, or set spec.windowsNodes.cniBinDir and cniConfigDir and ignore this check",
         judge: Judge::Node(|node, input| match &node.runtime {
             Some(runtime) => Pass(format!("{:?} {}", runtime.kind, runtime.version)),
@@ -177,7 +177,7 @@ pub(super) const ROWS: &[Row] = &[
                 [(&settings.cni.bin_dir, &runtime.cni_bin_dir), (&settings.cni.conf_dir, &runtime.cni_conf_dir)];
             match pairs.into_iter().find(|(ours, theirs)| ours != theirs) {
                 None => Pass(runtime.cni_conf_dir.to_string()),
-                Some((ours, theirs)) => Fail(format!("the config says {ours}, the runtime looks in {theirs}")),
+                Some((ours, theirs)) => Fail(format!("the config says {ours}, the runtime uses {theirs}")),
             }
         }),
     },
@@ -220,7 +220,7 @@ pub(super) const ROWS: &[Row] = &[
         id: "AdapterAvailable",
         severity: Severity::Error,
         why: "an adapter has one virtual switch: with one of Hyper-V, a SET team or another network plugin on it, HNS refuses Calico's network (0x803B0006)",
-        fix: "name another adapter in spec.calicoNetwork.vxlan.vxlanAdapter, or remove the other switch with what made it (Get-VMSwitch, Get-HnsNetwork); that interrupts the machine's network",
+        fix: "name another adapter in spec.calicoNetwork.vxlan.vxlanAdapter, or remove the other switch with its owner (Get-VMSwitch, Get-HnsNetwork); that interrupts the machine's network",
         judge: Judge::Machine(adapter_is_free),
     },
     Row {
@@ -290,7 +290,7 @@ fn adapter_is_free(survey: &Survey, node: &NodeFacts, input: &Input) -> Finding 
     let explained = survey.networks.values().any(|kind| is(kind, &BIND_ALONE) || is(kind, &["Overlay"]));
     if physical(&adapter.name) != adapter.name && !explained {
         let on = &adapter.name;
-        return Fail(format!("{on} is the host's side of a virtual switch that no HNS network has made"));
+        return Fail(format!("{on} is the host's side of a virtual switch that belongs to no HNS network"));
     }
     Pass(adapter.name.clone())
 }

@@ -25,7 +25,7 @@ pub(super) const ROWS: &[Row] = &[
     Row {
         id: "CalicoVersion",
         severity: Severity::Error,
-        why: "Calico for Windows joins clusters whose Linux nodes run Calico v3.12 or later",
+        why: "Calico for Windows supports clusters whose Linux nodes run Calico v3.12 or later",
         fix: "upgrade Calico on the Linux nodes first",
         judge: Judge::Calico("calicoctl get clusterinformation default -o yaml", |cluster, _| {
             match linux_version(cluster) {

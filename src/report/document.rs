@@ -152,7 +152,7 @@ impl Failure {
         chain.reverse();
         chain.dedup_by(|outer, inner| inner.starts_with(&**outer));
         chain.reverse();
-        // The fault says what failed; the context around it says only during what.
+        // The fault says what failed, its context during which operation.
         let what = fault.map_or_else(|| chain[0].clone(), |fault| fault.what.clone());
         let hint = match fault {
             Some(fault) => fault.hint.clone(),
@@ -185,7 +185,7 @@ pub struct Generations {
 /// The document of `history`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct History {
-    /// The newest 50 runs that had the node to change it, oldest first.
+    /// The newest 50 runs that could change the node, oldest first.
     pub runs: Vec<PastRun>,
 }
 
@@ -387,7 +387,7 @@ pub struct Credential {
 pub struct ClusterPatches {
     /// None if the cluster is ready for Windows nodes, or will be after `awaited`.
     pub patches: Vec<ClusterPatch>,
-    /// What the operator's configuration says and it has not done yet, a sentence each.
+    /// What the operator is configured to do and has not done yet, a sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub awaited: Vec<String>,
 }

@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use super::document::Check;
 use crate::plan::show::{Change, Disruption};
 
-/// Something a user may want to see while it happens. Modules below `cli` get a `&mut dyn FnMut(Event)` and know
-/// nothing of terminals.
+/// Something a user may want to see while it happens. Modules below `cli` get a `&mut dyn FnMut(Event)` and do
+/// not use terminals.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
     /// A verb that changes the node begins. `generation`: the current one before the run.
@@ -60,13 +60,13 @@ pub enum Event {
         current: u64,
         total: Option<u64>,
     },
-    /// A wait: what for, how long so far, how long at most.
+    /// A wait: what for, since when, and its limit.
     Waiting {
         what: String,
         elapsed: Duration,
         limit: Duration,
     },
-    /// The API server accepted the eviction of a pod (`namespace/name`): it is ending.
+    /// The API server accepted the eviction of a pod (`namespace/name`): it terminates.
     PodEvicted {
         pod: String,
     },
@@ -88,7 +88,7 @@ pub enum Event {
         total: usize,
         /// Each with the reason, for example `demo/web: budget …`.
         blocked: Vec<String>,
-        /// The evicted pods that are not gone yet, each with what holds it.
+        /// The evicted pods that still terminate, each with what blocks it.
         ending: Vec<String>,
         elapsed: Duration,
         limit: Option<Duration>,

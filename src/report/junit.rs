@@ -48,7 +48,7 @@ fn case(check: &Check) -> String {
         _ if check.ignored => format!("<skipped message=\"ignored: {detail}\"/>"),
         CheckStatus::Fail => format!("<failure message=\"{detail}\">{}</failure>", advice(check)),
         CheckStatus::Skip => format!("<skipped message=\"{detail}\"/>"),
-        CheckStatus::Unknown => format!("<skipped message=\"cannot be told: {detail}\"/>"),
+        CheckStatus::Unknown => format!("<skipped message=\"no result: {detail}\"/>"),
         CheckStatus::Warn => format!("<system-out>warning: {detail}\n{}</system-out>", advice(check)),
         CheckStatus::Ok => format!("<system-out>{detail}</system-out>"),
     };
@@ -118,7 +118,7 @@ mod tests {
         fix: kubectl patch x -p '{&quot;a&quot;:1}'</system-out>
           </testcase>
           <testcase classname="cluster" name="Open">
-            <skipped message="cannot be told: 403"/>
+            <skipped message="no result: 403"/>
           </testcase>
           <testcase classname="cluster" name="Off">
             <skipped message="not used"/>

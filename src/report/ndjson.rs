@@ -37,7 +37,7 @@ pub fn fields(event: &Event) -> Value {
                 "elapsed_ms": millis(*elapsed), "limit_ms": millis(*limit) })
         }
         Event::PodEvicted { pod } => {
-            json!({ "type": "pod_evicted", "level": "info", "message": format!("{pod} is ending"), "pod": pod })
+            json!({ "type": "pod_evicted", "level": "info", "message": format!("{pod} is terminating"), "pod": pod })
         }
         Event::PodBlocked { pod, why, retry } => {
             json!({ "type": "pod_blocked", "level": "warn", "message": format!("{pod}: {why}"),

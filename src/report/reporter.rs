@@ -40,7 +40,7 @@ pub enum Format {
     Junit,
 }
 
-/// How much is said, and in which shape.
+/// What is printed, and how.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Style {
     pub format: Format,
@@ -60,7 +60,7 @@ pub fn ends_here() -> bool {
     ENDER.set(thread::current().id()).is_ok()
 }
 
-/// What has been told so far, for whoever tells the end.
+/// What has been printed so far, for the output of the end.
 #[derive(Debug, Default)]
 pub struct Stream {
     /// The number of the next line of NDJSON.
@@ -101,7 +101,7 @@ pub struct Reporter {
     /// The phase that failed, for the result.
     pub failed_phase: Option<&'static str>,
     bar: Option<ProgressBar>,
-    /// Another process has told all of this.
+    /// Another process has printed all of this.
     silent: bool,
     pub log: Option<Log>,
 }
@@ -117,7 +117,7 @@ impl Reporter {
         reporter
     }
 
-    /// Output that another began, for its end.
+    /// Output that another process began, for its end.
     pub fn continued(style: Style, run: &str, stream: &Arc<Stream>) -> Self {
         Self {
             style,
@@ -135,31 +135,30 @@ impl Reporter {
         }
     }
 
-    /// Output that goes on where another process, after so many lines of NDJSON, lets this one make what was agreed:
-    /// until [`Self::speak`] it tells what that process told already.
+    /// Output that continues another process's, after this number of lines of NDJSON. Nothing is printed until
+    /// [`Self::speak`]: that process has printed it already.
     pub fn taking_over(style: Style, run: &str, lines: u64) -> Self {
         let stream = Stream { lines: AtomicU64::new(lines), ..Stream::default() };
         Self { silent: true, ..Self::continued(style, run, &Arc::new(stream)) }
     }
 
-    /// Tells what comes from here on.
+    /// Begins to print.
     pub const fn speak(&mut self) {
         self.silent = false;
     }
 
-    /// How many lines of NDJSON were told.
+    /// The number of printed lines of NDJSON.
     pub fn lines(&self) -> u64 {
         self.stream.lines.load(Ordering::SeqCst)
     }
 
-    /// What a process whose output is passed on to this one's screen must be told of that, as variables of its
-    /// environment.
+    /// The environment variables for a process whose output is passed on to this screen.
     pub fn screen(&self) -> Vec<(&'static str, String)> {
         let columns = self.columns.map(|columns| ("COLUMNS", columns.to_string()));
         columns.into_iter().chain(self.colour.then(|| ("CALICO_WIN_COLOR", "always".to_owned()))).collect()
     }
 
-    /// What was told so far.
+    /// What was printed so far.
     pub fn stream(&self) -> Arc<Stream> {
         Arc::clone(&self.stream)
     }
@@ -229,7 +228,7 @@ impl Reporter {
         open.iter().rfind(|open| ended.is_none_or(|phase| phase == open.phase)).cloned()
     }
 
-    /// The fields of an event, and which phase it belongs to: one that comes twice has a key for each time.
+    /// The fields of an event, and its phase: a phase that runs twice has a key for each time.
     fn with_key(&self, event: &Event, mut fields: Value) -> Value {
         if let (Some(open), Some(line)) = (self.phase_of(event), fields.as_object_mut()) {
             let phase = line.entry("phase").or_insert_with(|| json!({}));
@@ -255,7 +254,7 @@ impl Reporter {
             event,
             Event::PhaseStarted { .. } | Event::Waiting { .. } | Event::ConnectivityNotice { .. }
         ) {
-            // The engine gave its notice before it started the service.
+            // The engine has printed its notice before it started the service.
             self.event(event);
         }
     }
@@ -362,7 +361,7 @@ impl Reporter {
         }
     }
 
-    /// Prints a line of a log: who copies or searches it wants it whole.
+    /// Prints a line of a log, unbroken, so that it can be copied and searched.
     pub fn log_line(&mut self, line: &str) {
         print(&text::harmless(line));
     }
@@ -442,7 +441,7 @@ impl Reporter {
     }
 
     fn result_line(&mut self, result: &RunResult) {
-        // A run that is stopped never comes to the end of its phase.
+        // A run that is stopped does not complete its phase.
         while let Some(Open { phase, key, .. }) = { self.stream.open().pop() } {
             self.ndjson(json!({ "type": "phase_errored", "level": "error", "message": result.msg,
                 "phase": { "id": phase, "key": key } }));
@@ -484,7 +483,7 @@ fn tell(line: &str, priority: Priority) {
     stdout_queue::line(line, priority);
 }
 
-/// A line of a result or a document, which its reader gets whole.
+/// A line of a result or a document, which is printed whole.
 fn print(line: &str) {
     wait_for_the_end_elsewhere();
     stdout_queue::last(line);

@@ -1,4 +1,4 @@
-//! What the screen is like, and lines that fit on it.
+//! The screen's colours and width, and lines that fit on it.
 
 use std::env;
 use std::io::IsTerminal;
@@ -19,7 +19,7 @@ pub enum Color {
 }
 
 impl Color {
-    /// Whether what goes to a stream is coloured.
+    /// Whether the output of a stream is coloured.
     pub fn on(self, stream: &impl IsTerminal) -> bool {
         match self {
             Self::Always => true,
@@ -33,8 +33,8 @@ impl Color {
     }
 }
 
-/// How many columns a line may have: what `COLUMNS` says, or the terminal; none where text goes into a pipe or a
-/// file, whose readers want whole lines.
+/// How many columns a line may have: `COLUMNS`, or the terminal's; none for a pipe or a file, in which lines are
+/// whole.
 pub fn columns(stream: &impl IsTerminal) -> Option<usize> {
     let said = env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok()).filter(|columns| *columns > 0);
     let measured = || {
@@ -56,7 +56,7 @@ pub fn fitted(text: &str, columns: Option<usize>, paint: impl Fn(&str) -> String
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// A line in rows that fit. What people copy (a command, a path, what stands in backticks) is never broken, so
+/// A line in rows that fit. What people copy (a command, a path, text in backticks) is never broken, so
 /// a row can be longer.
 pub fn rows(line: &str, columns: Option<usize>) -> Vec<String> {
     match columns.filter(|columns| length(line) > *columns) {
@@ -65,7 +65,7 @@ pub fn rows(line: &str, columns: Option<usize>) -> Vec<String> {
     }
 }
 
-/// A line in rows of so many columns, all but the first of them farther in.
+/// A line in rows of this number of columns; all but the first are indented further.
 pub fn broken(line: &str, columns: usize, hanging: usize) -> Vec<String> {
     let hanging = " ".repeat(hanging);
     let mut rows = vec![String::new()];
@@ -88,7 +88,7 @@ fn length(text: &str) -> usize {
 }
 
 /// Where the rows after the first begin: below the last column of a table, else below the text of a label or a
-/// mark, else a little farther in than a line that is indented, or is an error.
+/// mark, else slightly indented below an indented line or an error.
 fn hanging(line: &str, columns: usize) -> usize {
     static COLUMN: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\S {2,}\S").expect("it is one"));
     // As `Next: COMMAND      Undo: COMMAND`.
@@ -107,7 +107,7 @@ fn hanging(line: &str, columns: usize) -> usize {
 fn parts(line: &str) -> Vec<&str> {
     static PART: LazyLock<Regex> = LazyLock::new(|| {
         let command = r"calicoctl-win [a-z-]|kubectl [a-z]|sc\.exe |w32tm |netsh |[A-Z][a-z]+-[A-Z][a-z]";
-        // A command on a line of its own, or after a colon, goes up to its end, or to the next column.
+        // A command on a line of its own, or after a colon, continues to its end, or to the next column.
         let alone = format!(r"^ *(?:{command})(?:  #| ?\S)*");
         let after = format!(r" *\S*: (?:{command})(?:  #| ?\S)*");
         let yaml = r"^ *(?:- \{|# |\w+: [\[{]).*";

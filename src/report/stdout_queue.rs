@@ -1,5 +1,5 @@
-//! Lines on their way to stdout. A session that drops while the virtual switch is rebuilt leaves a pipe that nobody
-//! reads: telling of a change must not hold it up then.
+//! Lines for stdout. A session that drops while the virtual switch is rebuilt leaves a pipe without a reader: printing
+//! must not delay the change then.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -7,14 +7,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// How long a line is waited for before its reader counts as gone. While there is one, a line is out before what it
-/// tells of goes on.
+/// How long to wait until a line is read before the reader counts as gone. While there is a reader, a line is printed
+/// before the run continues.
 const READER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How many lines may wait before progress is left out.
+/// The number of waiting lines from which on progress is left out.
 const QUEUE_LIMIT: usize = 256;
 
-/// What becomes of a line that nobody reads.
+/// What happens to a line that is not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Priority {
     /// It may be left out: another one follows.
@@ -28,7 +28,7 @@ struct Queue {
     lines: VecDeque<String>,
     /// A line is being written.
     writing: bool,
-    /// Nobody has read for a while.
+    /// No line was read for [`READER_TIMEOUT`].
     stalled: bool,
 }
 
@@ -45,7 +45,7 @@ pub struct StdoutQueue {
 }
 
 impl StdoutQueue {
-    /// Begins to write to `to`. None if there is no thread for that.
+    /// Starts the thread that writes to `to`; none if it does not start.
     fn new(to: Box<dyn Write + Send>) -> Option<Arc<Self>> {
         let stdout = Arc::new(Self { queue: Mutex::default(), changed: Condvar::new() });
         let own = Arc::clone(&stdout);
@@ -73,7 +73,7 @@ impl StdoutQueue {
         }
     }
 
-    /// Tells a line, and waits for it if somebody reads.
+    /// Adds a line, and waits until it is written if there is a reader.
     fn line(&self, line: &str, priority: Priority) {
         let mut queue = self.queue();
         if priority == Priority::Progress && queue.lines.len() >= QUEUE_LIMIT {
@@ -88,11 +88,11 @@ impl StdoutQueue {
             self.changed.wait_timeout_while(queue, READER_TIMEOUT, |queue| !queue.is_empty() && !queue.stalled);
         let (mut queue, _) = waited.unwrap_or_else(PoisonError::into_inner);
         queue.stalled |= !queue.is_empty();
-        // Others need not find out as well.
+        // Others do not wait for the same.
         self.changed.notify_all();
     }
 
-    /// Waits until everything is out: what follows is the end of the output, and a reader that pauses gets it whole.
+    /// Waits until everything is written: a reader that pauses must get the end of the output whole.
     fn flush(&self) {
         let out = self.changed.wait_while(self.queue(), |queue| !queue.is_empty());
         drop(out.unwrap_or_else(PoisonError::into_inner));
@@ -101,7 +101,7 @@ impl StdoutQueue {
 
 static STDOUT: OnceLock<Option<Arc<StdoutQueue>>> = OnceLock::new();
 
-/// A line to stdout that never holds up its teller for long.
+/// Prints a line to stdout without a long delay.
 pub fn line(line: &str, priority: Priority) {
     match STDOUT.get_or_init(|| StdoutQueue::new(Box::new(std::io::stdout()))) {
         Some(stdout) => stdout.line(line, priority),
@@ -109,14 +109,14 @@ pub fn line(line: &str, priority: Priority) {
     }
 }
 
-/// A line to stdout after all others: a result, or a document. It waits for its reader.
+/// Prints a line to stdout after all others, a result or a document, and waits for its reader.
 pub fn last(line: &str) {
     flush();
     let mut out = std::io::stdout().lock();
     let _session_may_be_gone = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
-/// Waits until all lines are out.
+/// Waits until all lines are written.
 pub fn flush() {
     if let Some(Some(stdout)) = STDOUT.get() {
         stdout.flush();

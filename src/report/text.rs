@@ -108,7 +108,7 @@ pub fn line(event: &Event, numbers: Option<(usize, usize)>, columns: Option<usiz
 
 /// What a phase did, and at the end of its first row how long it took.
 fn phase_line(start: &str, message: &str, time: &str, columns: Option<usize>) -> String {
-    // Where it goes on below does not depend on the time, which differs from run to run.
+    // Where it is broken does not depend on the time, which differs from run to run.
     let rows = match columns.map(|columns| columns.saturating_sub(start.len() + TIME)) {
         Some(room) if message.chars().count() > room => broken(message, room, 0),
         _ => vec![message.to_owned()],
@@ -129,8 +129,8 @@ const TIME: usize = 7;
 /// The longest list of pods that a screen has room for.
 const BOARD_LINES: usize = 8;
 
-/// The progress of a drain, redrawn in place on a terminal: a line, and one for each pod that is held or still
-/// ends. `(gone, total)`: pods.
+/// The progress of a drain, redrawn in place on a terminal: a line, and one for each pod that is blocked or
+/// terminating. `(gone, total)`: pods.
 pub fn drain_board(
     (gone, total): (usize, usize),
     blocked: &[String],
@@ -204,13 +204,14 @@ mod tests {
     #[test]
     fn a_drain_shows_what_is_held_then_what_still_ends() {
         let held: Vec<String> = (1..=7).map(|n| format!("demo/web-{n}: budget web allows none")).collect();
-        let ending = ["demo/a is ending since 3 s".to_owned(), "demo/b is ending since 1 s".to_owned()];
+        let ending =
+            ["demo/a has been terminating for 3 s".to_owned(), "demo/b has been terminating for 1 s".to_owned()];
         let limit = Some(Duration::from_secs(300));
         let board = drain_board((1, 10), &held, &ending, Duration::from_secs(5), limit);
         let lines: Vec<&str> = board.lines().collect();
         assert_eq!(lines[0], "drain: 1 of 10 pods deleted (5.0s of at most 5m 00s)");
         assert_eq!(lines[1], "        held: demo/web-1: budget web allows none");
-        assert_eq!(lines[8..], ["        demo/a is ending since 3 s", "        and 1 more"]);
+        assert_eq!(lines[8..], ["        demo/a has been terminating for 3 s", "        and 1 more"]);
         assert_eq!(
             drain_board((0, 1), &[], &[], Duration::ZERO, None),
             "drain: 0 of 1 pod deleted (0.0s without a limit)"

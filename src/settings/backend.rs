@@ -8,11 +8,11 @@ use crate::facts::{ClusterFacts, OperatorFacts, PoolFacts};
 /// Why the backend cannot be decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Undecided {
-    /// Config, provider and cluster say nothing.
+    /// Neither config, provider nor cluster decides it.
     NoFacts,
     /// The cluster uses IP-in-IP, which Windows does not support.
     IpIp(String),
-    /// The cluster was asked and does not say.
+    /// The cluster does not decide it.
     Unknown(String),
 }
 
@@ -26,7 +26,7 @@ pub(super) fn detect(provider: Provider, cluster: Option<&ClusterFacts>) -> Resu
     Ok((backend, Origin::Detected(by)))
 }
 
-/// What the cluster alone says: the backend for Windows nodes, and the source.
+/// The cluster's own backend for Windows nodes, and the source.
 ///
 /// # Errors
 /// [`Undecided`]; nothing is guessed.
@@ -73,7 +73,7 @@ fn by_config_map(cluster: &ClusterFacts) -> Result<(Backend, String), Undecided>
         Some("bird") => Ok((Backend::WindowsBgp, by)),
         Some("none") => Ok((Backend::None, by)),
         Some(other) => {
-            Err(Undecided::Unknown(format!("{by} has calico_backend: {other}, which says nothing of Windows")))
+            Err(Undecided::Unknown(format!("{by} has calico_backend: {other}, which does not apply to Windows")))
         }
         None => Err(Undecided::Unknown(match cluster.untold("calico-config") {
             Some(why) => why.to_owned(),

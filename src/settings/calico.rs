@@ -89,8 +89,9 @@ fn refuse_other_volume(to: &mut Resolver<'_>, root: &WinPath) {
     let volume = |path: &str| path.get(..2).unwrap_or_default().to_uppercase();
     let ours = volume(STATE_DIR);
     if volume(root.as_str()) != ours {
-        let why =
-            format!("{root} is not on {ours}, where the releases are kept: a folder is swapped only within a volume");
+        let why = format!(
+            "{root} is not on {ours}, where the releases are kept: a folder can be replaced only within a volume"
+        );
         to.wrong("calico.rootDir", why);
     }
 }

@@ -30,11 +30,11 @@ pub(super) fn decide(to: &mut Resolver<'_>, folders: &Folders, backend: Backend)
         overrides.entry("log_file_path").or_insert_with(|| dir.join("cni.log").as_str().into());
     }
     let single_network = to.or_default(SINGLE, true);
-    // CalicoNode makes and proves the one network `Calico`. With the option off, the CNI plugin makes others beside it,
-    // one per address block, that node startup and the VXLAN routes know nothing of.
+    // CalicoNode creates and checks the network `Calico`. With false, the CNI plugin creates one per address block,
+    // which node startup and the VXLAN routes do not support.
     if backend != Backend::None && !single_network {
-        let why = "pods would be on networks Calico-a-b-c-d, one per address block, which Calico's node startup and this \
-                   program neither make nor check: leave it out, so that they are on the network Calico";
+        let why = "with false, pods use one network Calico-a-b-c-d per address block, which Calico's node startup and \
+                   this program neither create nor check: remove it, so that they use the network Calico";
         to.wrong(SINGLE, why);
     }
     Cni {

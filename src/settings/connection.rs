@@ -11,7 +11,7 @@ use crate::facts::{Cloud, Provider};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Connection {
     pub kubeconfig: String,
-    /// Who named the kubeconfig; [`Origin::Default`] if nobody did.
+    /// Where the kubeconfig was named; [`Origin::Default`] if nowhere.
     pub kubeconfig_from: Origin,
     /// No kubeconfig is named, and this program runs in a HostProcess pod: it uses the pod's own service account.
     pub host_process: bool,
@@ -46,7 +46,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// For a question that must be answered sooner than the config says: a server that is gone is given up after a few
+    /// For a request with a shorter limit than the config's: a server that does not answer is given up after a few
     /// seconds.
     pub const fn within(timeout: Duration) -> Self {
         Self { timeout, retries: 4 }

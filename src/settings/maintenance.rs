@@ -55,7 +55,7 @@ pub(super) fn decide(to: &mut Resolver<'_>) -> Maintenance {
         to.decided(path, given.map(Value::from), || ("auto".into(), Origin::Default)).as_bool()
     };
     let (enabled, uncordon) = (open("maintenance.drain.enabled"), open("maintenance.uncordon"));
-    // There is one value, which documents may give explicitly.
+    // The only value.
     to.or_default("maintenance.drain.onBlocked", OnBlocked::Fail);
     Maintenance {
         drain: Drain {

@@ -147,7 +147,7 @@ pub(super) fn network(
         }
         Err(reason) => {
             let why = match reason {
-                Undecided::Unknown(why) => format!("the cluster does not tell it: {why}"),
+                Undecided::Unknown(why) => format!("the cluster does not have it: {why}"),
                 _ => "there is no cluster to ask".into(),
             };
             to.wrong(BACKEND, format!("the backend is not given and {why}; set vxlan, windows-bgp or none"));
@@ -219,7 +219,7 @@ pub fn mixed_vni(network: &Network, felix: &FelixFacts) -> Option<String> {
     (network.backend == Backend::Vxlan && own.get() != theirs).then(|| {
         format!(
             "the VNI {own} differs from the cluster's {theirs} (FelixConfiguration `default`): \
-             this node's pods will not reach those of nodes with the other"
+             pods on nodes with different VNIs cannot reach each other"
         )
     })
 }

@@ -42,10 +42,11 @@ pub(super) fn decide(
     // If the cluster has a Node with the host name, kubelet chose that name.
     let Ok(name) = node_name::<Infallible>(to.layered, node, |host_name| Ok(known == Some(host_name)));
     let by_host = name == node.host_name.to_lowercase();
-    // On some clouds the Node often has the instance's DNS name, which Windows does not know.
+    // On some clouds the Node often has the instance's DNS name, which Windows cannot read.
     if given.is_none() && by_host && provider.brings().names_nodes && known.is_none() {
-        let message =
-            format!("the node is taken to be `{name}`, the host name; if its Node is named otherwise, set spec.{PATH}");
+        let message = format!(
+            "the node name is assumed to be `{name}`, the host name; if its Node has another name, set spec.{PATH}"
+        );
         to.warn("NodeNameFromHostName", message);
     }
     // The placeholder is never used: the finding ends the run.

@@ -33,7 +33,7 @@ pub(super) fn decide(to: &mut Resolver<'_>, log_dir: WinPath) -> Services {
         cidr || (name.eq_ignore_ascii_case("NO_DEFAULT_POOLS") && !value.eq_ignore_ascii_case("true"))
     };
     for (name, _) in extra_env.iter().filter(|(name, value)| makes_pools(name, value)) {
-        let why = format!("`{name}` is for making IP pools, and a node's installation makes none; remove it");
+        let why = format!("`{name}` is for creating IP pools, and the installation of a node creates none; remove it");
         to.wrong("services.extraEnv", why);
     }
     Services {

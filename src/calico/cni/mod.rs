@@ -115,7 +115,7 @@ fn overridden(conf: CniConf, overrides: &Value) -> Result<CniConf> {
         }
     }
     let merged: CniConf = serde_json::from_value(after.clone())
-        .map_err(|error| refuse(format!("cniConfigOverrides make a CNI configuration that is not valid: {error}")))?;
+        .map_err(|error| refuse(format!("cniConfigOverrides result in an invalid CNI configuration: {error}")))?;
     if let Some(key) = merged.unknown_keys().first() {
         return Err(refuse(format!("cniConfigOverrides has `{key}`, which Calico's CNI plugin does not know"))
             .hint("check the spelling; keys are case-sensitive")
@@ -124,7 +124,7 @@ fn overridden(conf: CniConf, overrides: &Value) -> Result<CniConf> {
     let empty = |key: &str| after.pointer(key).is_none_or(|value| value.as_str().is_some_and(str::is_empty));
     if let Some(key) = ["/cniVersion", "/ipam/type", "/policy/type", "/vxlan_mac_prefix"].into_iter().find(|k| empty(k))
     {
-        return Err(refuse(format!("cniConfigOverrides remove `{}`, which must be there", dotted(key))).into());
+        return Err(refuse(format!("cniConfigOverrides remove `{}`, which is required", dotted(key))).into());
     }
     Ok(merged)
 }
@@ -263,9 +263,9 @@ mod tests {
         cniConfigOverrides must be a mapping of CNI keys to values ()
         cniConfigOverrides cannot change `vxlan_vni`, which other parts of the installation rely on (set calicoNetwork.vxlan.vxlanVNI instead)
         cniConfigOverrides cannot change `name`, which other parts of the installation rely on (remove `name` from cniConfigOverrides)
-        cniConfigOverrides make a CNI configuration that is not valid: invalid type: string "big", expected u32 ()
+        cniConfigOverrides result in an invalid CNI configuration: invalid type: string "big", expected u32 ()
         cniConfigOverrides has `ipam.typ`, which Calico's CNI plugin does not know (check the spelling; keys are case-sensitive)
-        cniConfigOverrides remove `ipam.type`, which must be there ()
+        cniConfigOverrides remove `ipam.type`, which is required ()
         "#);
     }
 }

@@ -10,7 +10,7 @@ pub enum Meaning {
     /// A field that only an etcd datastore has.
     Etcd(&'static str),
     Kubeconfig,
-    /// The Kubernetes Node's name, which is `NODENAME` unless somebody changed it.
+    /// The Kubernetes Node's name, which is `NODENAME` unless it was edited.
     NodeRef,
     /// It has no effect, for this reason.
     NoEffect(&'static str),
@@ -105,12 +105,12 @@ pub fn formed(form: Form, text: &str) -> Result<String, String> {
         Form::Seconds => match text.trim().parse::<u32>() {
             Ok(0) => Ok("0".into()),
             Ok(seconds) => Ok(format!("{seconds}s")),
-            Err(_) => Err(format!("`{text}` is no number of seconds")),
+            Err(_) => Err(format!("`{text}` is not a number of seconds")),
         },
         Form::Level => match text.trim().to_lowercase().as_str() {
             "warn" => Ok("warning".into()),
             level @ ("debug" | "info" | "warning" | "error" | "fatal") => Ok(level.into()),
-            other => Err(format!("`{other}` is no level of logging")),
+            other => Err(format!("`{other}` is not a log level")),
         },
     }
 }

@@ -96,7 +96,7 @@ pub struct Imported {
 /// A [`Fault`] `ConfigPs1Unreadable` if it is too large or not text.
 pub fn decode(name: &str, bytes: &[u8]) -> Result<String, Fault> {
     let no = |why: String| {
-        Fault::new(Exit::InvalidConfig, "ConfigPs1Unreadable", format!("{name} is no config.ps1: {why}"))
+        Fault::new(Exit::InvalidConfig, "ConfigPs1Unreadable", format!("{name} is not a config.ps1: {why}"))
             .hint(r"give the config.ps1 of the installation, usually C:\CalicoWindows\config.ps1")
     };
     if bytes.len() > LARGEST {
@@ -108,7 +108,7 @@ pub fn decode(name: &str, bytes: &[u8]) -> Result<String, Fault> {
         decoded => decoded.map_err(|why| no(why.to_string()))?,
     };
     if text.contains('\0') {
-        return Err(no("it is no text".into()));
+        return Err(no("it is not text".into()));
     }
     Ok(text)
 }
@@ -121,7 +121,7 @@ pub fn import(text: &str, source: &Source<'_>) -> Result<Imported, Fault> {
     let script = as_on_its_node(text, source);
     let known = script.variables.keys().any(|name| !matches!(meaning::of(name), Meaning::Extra));
     if !known && !meaning::names_any(text) && source.measured.is_empty() {
-        let what = format!("{} is no config.ps1: it sets none of Calico's variables", source.name);
+        let what = format!("{} is not a config.ps1: it sets none of Calico's variables", source.name);
         return Err(Fault::new(Exit::InvalidConfig, "ConfigPs1Unreadable", what)
             .hint(r"give the config.ps1 of the installation, usually C:\CalicoWindows\config.ps1"));
     }
@@ -298,7 +298,7 @@ impl Importer<'_> {
             (Meaning::Field(path, form), Some(text)) => match meaning::formed(form, &text) {
                 Ok(text) => {
                     if name == "DNS_SEARCH" && text != "svc.cluster.local" {
-                        self.note(line, "DNS_SEARCH was read by nobody; from now on it is what pods get".into());
+                        self.note(line, "DNS_SEARCH had no effect; from now on pods get it".into());
                     }
                     self.field(path, &text, line);
                 }
@@ -307,7 +307,7 @@ impl Importer<'_> {
             },
             (Meaning::Extra | Meaning::NoLog, Some(text)) => self.extra(&variable.name, &text, line),
             (Meaning::Field(..) | Meaning::Etcd(_) | Meaning::NodeRef | Meaning::Extra | Meaning::NoLog, None) => {
-                self.unread(line, format!("{name} depends on the host, and this program cannot set it so"));
+                self.unread(line, format!("{name} is evaluated on the host, which this program does not support"));
             }
         }
     }
@@ -317,10 +317,10 @@ impl Importer<'_> {
         let own = self.source.root.join("calico-kube-config");
         let text = match path {
             Some(path) if !meaning::same(path, own.as_str()) => format!(
-                "KUBECONFIG is `{path}`, so Calico had the rights of whoever that belongs to; \
-                 from now on the node has a kubeconfig of its own, {own}"
+                "KUBECONFIG is `{path}`, so Calico had that file's rights; \
+                 from now on the node has its own kubeconfig, {own}"
             ),
-            _ => "KUBECONFIG has no effect: the node gets a kubeconfig of its own in the same place".into(),
+            _ => "KUBECONFIG has no effect: the node gets its own kubeconfig in the same place".into(),
         };
         self.note(line, text);
     }
@@ -393,7 +393,7 @@ impl Imported {
         let mut comments =
             vec![format!("Read from {name} by calicoctl-win. What is not set here is detected, or has its default.")];
         if self.document["spec"]["calico"]["version"].is_null() {
-            comments.push("Not in it: which release. Set spec.calico.version, or use --release.".into());
+            comments.push("The release is not in it: set spec.calico.version, or use --release.".into());
         }
         let mut section = |title: &str, lines: Vec<String>| {
             if !lines.is_empty() {
@@ -403,7 +403,7 @@ impl Imported {
         };
         section("NOT READ:", self.unread.iter().map(ToString::to_string).collect());
         section("Differs on the node:", self.differences.iter().map(|found| found.text.clone()).collect());
-        section("To know:", self.notes.iter().map(ToString::to_string).collect());
+        section("Notes:", self.notes.iter().map(ToString::to_string).collect());
         // The script's text must not end a comment, and YAML has several line ends.
         let ends = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
         let lines = comments.iter().map(|line| format!("# {}", line.replace(ends, " ")).trim_end().to_owned() + "\n");

@@ -39,10 +39,10 @@ fn short(script: &str) -> String {
 fn plain_assignments_as_in_v3_20_to_v3_22() {
     insta::assert_snapshot!(text(&read(ASSIGNMENTS)), @r#"
     # Read from config.ps1 by calicoctl-win. What is not set here is detected, or has its default.
-    # Not in it: which release. Set spec.calico.version, or use --release.
+    # The release is not in it: set spec.calico.version, or use --release.
     #
-    # To know:
-    # - line 17: KUBECONFIG has no effect: the node gets a kubeconfig of its own in the same place
+    # Notes:
+    # - line 17: KUBECONFIG has no effect: the node gets its own kubeconfig in the same place
     apiVersion: calicoctl-win/v1alpha1
     kind: NodeInstallation
     spec:
@@ -90,10 +90,10 @@ fn plain_assignments_as_in_v3_20_to_v3_22() {
 fn set_if_absent_as_in_v3_23_to_v3_33() {
     insta::assert_snapshot!(text(&read(SET_IF_ABSENT)), @r#"
     # Read from config.ps1 by calicoctl-win. What is not set here is detected, or has its default.
-    # Not in it: which release. Set spec.calico.version, or use --release.
+    # The release is not in it: set spec.calico.version, or use --release.
     #
-    # To know:
-    # - line 14: KUBECONFIG has no effect: the node gets a kubeconfig of its own in the same place
+    # Notes:
+    # - line 14: KUBECONFIG has no effect: the node gets its own kubeconfig in the same place
     # - line 35: VXLAN_MAC_PREFIX is set already, by line 34: this line has no effect
     apiVersion: calicoctl-win/v1alpha1
     kind: NodeInstallation
@@ -133,7 +133,7 @@ fn set_if_absent_as_in_v3_23_to_v3_33() {
 fn hostprocess_scripts_as_in_v3_27_and_later() {
     insta::assert_snapshot!(text(&read(HOSTPROCESS)), @r#"
     # Read from config.ps1 by calicoctl-win. What is not set here is detected, or has its default.
-    # Not in it: which release. Set spec.calico.version, or use --release.
+    # The release is not in it: set spec.calico.version, or use --release.
     apiVersion: calicoctl-win/v1alpha1
     kind: NodeInstallation
     spec:
@@ -356,7 +356,7 @@ fn b22_arrays_and_lists_of_dns_servers_are_reported() {
          $env:DNS_SEARCH = \"svc.corp.example , corp.example\"\n"
     ), @r#"
     spec.kubernetes.dns.search = ["svc.corp.example","corp.example"]
-    note line 3: DNS_SEARCH was read by nobody; from now on it is what pods get
+    note line 3: DNS_SEARCH had no effect; from now on pods get it
     unread line 1: `Set-EnvVarIfNotSet -var DNS_NAME_SERVERS -defaultValue 10.96.0.10,10.96.0.11`: an array, of which PowerShell makes the text `System.Object[]`; write its items as one text with commas
     unread line 2: K8S_SERVICE_CIDR is `System.Object[]`, which PowerShell makes of an array: its items are lost; write them as one text with commas
     "#);
@@ -366,7 +366,7 @@ fn b22_arrays_and_lists_of_dns_servers_are_reported() {
 fn b4_a_foreign_kubeconfig_is_reported() {
     insta::assert_snapshot!(short("$env:KUBECONFIG = \"c:\\k\\config\"\n$env:VXLAN_VNI = 4096\n"), @r#"
     spec.calicoNetwork.vxlan.vxlanVNI = 4096
-    note line 1: KUBECONFIG is `c:\k\config`, so Calico had the rights of whoever that belongs to; from now on the node has a kubeconfig of its own, C:\CalicoWindows\calico-kube-config
+    note line 1: KUBECONFIG is `c:\k\config`, so Calico had that file's rights; from now on the node has its own kubeconfig, C:\CalicoWindows\calico-kube-config
     "#);
 }
 
@@ -434,11 +434,11 @@ fn values_that_calico_would_reject_are_listed_with_their_line() {
     unread line 2: spec.calicoNetwork.backend: `bgp` is not allowed; allowed: vxlan, windows-bgp, none
     unread line 3: spec.kubernetes.serviceCIDRs: `10.96.0.10` is not a CIDR like 10.96.0.0/12
     unread line 4: spec.kubernetes.dns.servers: `fd00::10` is IPv6, which Calico does not support on Windows; give an IPv4 address like 10.96.0.10
-    unread line 5: spec.calicoNetwork.vxlan.vxlanMACPrefix: `0E2A` is not a MAC prefix: two hexadecimal octets like 0E-2A
+    unread line 5: spec.calicoNetwork.vxlan.vxlanMACPrefix: `0E2A` is not a MAC prefix: write two hexadecimal octets, for example 0E-2A
     unread line 6: spec.kubernetes.nodeName: `Win_1` is not a node name: lower-case letters, digits, `-` and `.`, each part beginning and ending with a letter or digit, 253 characters at most
     unread line 7: spec.calicoNetwork.kubeNetwork: `(Calico` is not a regular expression: unclosed group
     unread line 8: spec.windowsNodes.cniBinDir: `k\cni` is not an absolute Windows path like C:\CalicoWindows
-    unread line 9: STARTUP_VALID_IP_TIMEOUT: `long` is no number of seconds
+    unread line 9: STARTUP_VALID_IP_TIMEOUT: `long` is not a number of seconds
     unread line 12: spec.datastore.etcd.keyFile: etcd needs all of its TLS files or none; certFile and caCertFile missing
     "#);
 }
@@ -513,11 +513,11 @@ fn bytes_are_decoded_as_powershell_decodes_them() {
         refused(b"PK\x03\x04\0\0"),
     ];
     insta::assert_snapshot!(refusals.join("\n"), @r#"
-    config.ps1 is no config.ps1: it is larger than 262144 bytes
-    config.ps1 is no config.ps1: it begins as UTF-16 and goes on as something else
-    config.ps1 is no config.ps1: it begins as UTF-16 and goes on as something else
-    config.ps1 is no config.ps1: it is no text
-    config.ps1 is no config.ps1: it is no text
+    config.ps1 is not a config.ps1: it is larger than 262144 bytes
+    config.ps1 is not a config.ps1: it has the byte order mark of UTF-16, but is not UTF-16
+    config.ps1 is not a config.ps1: it has the byte order mark of UTF-16, but is not UTF-16
+    config.ps1 is not a config.ps1: it is not text
+    config.ps1 is not a config.ps1: it is not text
     "#);
     for text in ["", "# nothing\n", "Write-Host hello\n", "$env:PATH2 = 'x'\n"] {
         assert_eq!(import(text, &Source::file("x.ps1")).unwrap_err().id, "ConfigPs1Unreadable", "{text}");
@@ -567,15 +567,15 @@ fn the_running_state_wins_over_the_script() {
     source.fields = vec![("platform.staticRules", "aks".into())];
     insta::assert_snapshot!(text(&import(SET_IF_ABSENT, &source).unwrap()), @r#"
     # Read from config.ps1 by calicoctl-win. What is not set here is detected, or has its default.
-    # Not in it: which release. Set spec.calico.version, or use --release.
+    # The release is not in it: set spec.calico.version, or use --release.
     #
     # Differs on the node:
     # - VXLAN_VNI: config.ps1 (line 33) has `5000`, 10-calico.conf has `4096`, which is taken
     # - K8S_SERVICE_CIDR: config.ps1 (line 9) has `10.100.0.0/16`, 10-calico.conf has `10.100.0.0/16,10.101.0.0/16`, which is taken
     # - VXLAN_VNI: 10-calico.conf has `4096`, the HNS network Calico has `6000`, which is taken
     #
-    # To know:
-    # - line 14: KUBECONFIG has no effect: the node gets a kubeconfig of its own in the same place
+    # Notes:
+    # - line 14: KUBECONFIG has no effect: the node gets its own kubeconfig in the same place
     # - line 35: VXLAN_MAC_PREFIX is set already, by line 34: this line has no effect
     # - line 41: IP is set already, by the service's definition: this line has no effect
     apiVersion: calicoctl-win/v1alpha1

@@ -343,7 +343,7 @@ fn a_network_for_each_block_is_refused_where_calico_makes_networks() {
     for backend in ["vxlan", "windows-bgp"] {
         let fault = refused(&[&format!("calicoNetwork.backend={backend}"), option], &node(), Some(&cluster()));
         assert!(
-            fault.what.contains("windowsUseSingleNetwork: pods would be on networks Calico-a-b-c-d"),
+            fault.what.contains("windowsUseSingleNetwork: with false, pods use one network Calico-a-b-c-d"),
             "{}",
             fault.what
         );
@@ -382,7 +382,7 @@ fn a_detected_vxlan_is_refused_with_host_local() {
     let fault = refused(&["calicoNetwork.ipam.type=host-local"], &node(), Some(&cluster()));
     insta::assert_snapshot!(fault.what, @r#"
     the config is not valid
-      --set: spec.calicoNetwork.ipam.type: the backend vxlan needs calico-ipam: with host-local no other node would know the routes to this one's pods
+      --set: spec.calicoNetwork.ipam.type: the backend vxlan needs calico-ipam: with host-local other nodes have no routes to this node's pods
     "#);
 }
 
@@ -413,10 +413,10 @@ fn warnings_name_what_to_check() {
     ];
     insta::assert_snapshot!(said.concat().join("\n"), @r#"
     DnsOutsideServiceCidr: the DNS server 192.168.1.1 is outside the service CIDR 10.80.0.0/16
-    NodeNameFromHostName: the node is taken to be `win-a1`, the host name; if its Node is named otherwise, set spec.kubernetes.nodeName
+    NodeNameFromHostName: the node name is assumed to be `win-a1`, the host name; if its Node has another name, set spec.kubernetes.nodeName
     "#);
     let own = resolved(&["calicoNetwork.vxlan.vxlanVNI=5000"], Some(&cluster())).settings.network;
-    insta::assert_snapshot!(mixed_vni(&own, &cluster().felix).unwrap(), @"the VNI 5000 differs from the cluster's 4100 (FelixConfiguration `default`): this node's pods will not reach those of nodes with the other");
+    insta::assert_snapshot!(mixed_vni(&own, &cluster().felix).unwrap(), @"the VNI 5000 differs from the cluster's 4100 (FelixConfiguration `default`): pods on nodes with different VNIs cannot reach each other");
 
     let joined = ClusterNode {
         name: "win-a1".into(),
@@ -487,7 +487,7 @@ fn variables_that_create_ip_pools_are_refused() {
     };
     for variable in ["NO_DEFAULT_POOLS=false", "calico_ipv4pool_cidr=10.0.0.0/16", "CALICO_IPV6POOL_CIDR=none"] {
         let said = wrong(variable).unwrap_or_default();
-        assert!(said.contains("a node's installation makes none; remove it"), "{variable}: {said}");
+        assert!(said.contains("the installation of a node creates none; remove it"), "{variable}: {said}");
     }
     assert_eq!(wrong("NO_DEFAULT_POOLS=true"), None);
 }

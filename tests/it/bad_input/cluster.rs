@@ -400,7 +400,7 @@ fn a_cluster_that_is_not_ready_for_windows_is_refused_before_anything_is_changed
         state: nothing was changed
         hint: start kubelet so that it registers, or give the registered name with --node-name
     the cluster's VNI is too low
-      error: FelixConfiguration `default` has a vxlanVNI that Windows does not support: 4095 is out of range: Windows takes a VNI from 4096 to 65535, not 9999
+      error: FelixConfiguration `default` has a vxlanVNI that Windows does not support: 4095 is out of range: Windows supports VNIs from 4096 to 65535 except 9999
         state: nothing was changed
         hint: kubectl patch felixconfiguration default --type=merge -p '{"spec":{"vxlanVNI":4096}}'  # changes the Linux nodes too
     "#);

@@ -58,15 +58,15 @@ fn every_invalid_value_is_named_with_its_position_and_what_is_allowed() {
     }
     insta::assert_snapshot!(seen, @r#"
     VNI too low
-      site.yaml:4:37: spec.calicoNetwork.vxlan.vxlanVNI: 4095 is out of range: Windows takes a VNI from 4096 to 65535, not 9999
+      site.yaml:4:37: spec.calicoNetwork.vxlan.vxlanVNI: 4095 is out of range: Windows supports VNIs from 4096 to 65535 except 9999
     VNI of the bootstrap network
       site.yaml:4:37: spec.calicoNetwork.vxlan.vxlanVNI: 9999 is the VSID of the bootstrap network External; choose another VNI from 4096 to 65535
     VNI too high
-      site.yaml:4:37: spec.calicoNetwork.vxlan.vxlanVNI: 65536 is out of range: Windows takes a VNI from 4096 to 65535, not 9999
+      site.yaml:4:37: spec.calicoNetwork.vxlan.vxlanVNI: 65536 is out of range: Windows supports VNIs from 4096 to 65535 except 9999
     VNI in words
       site.yaml:4:37: spec.calicoNetwork.vxlan.vxlanVNI: expected a whole number from 4096 to 65535, found the text `many`
     vxlan with host-local
-      site.yaml:4:48: spec.calicoNetwork.ipam.type: the backend vxlan needs calico-ipam: with host-local no other node would know the routes to this one's pods
+      site.yaml:4:48: spec.calicoNetwork.ipam.type: the backend vxlan needs calico-ipam: with host-local other nodes have no routes to this node's pods
     unknown backend
       site.yaml:4:28: spec.calicoNetwork.backend: `vxlam` is not allowed; did you mean `vxlan`? allowed: vxlan, windows-bgp, none
     no CIDR
@@ -88,13 +88,13 @@ fn every_invalid_value_is_named_with_its_position_and_what_is_allowed() {
     bad node name
       site.yaml:4:26: spec.kubernetes.nodeName: `WIN_A1` is not a node name: lower-case letters, digits, `-` and `.`, each part beginning and ending with a letter or digit, 253 characters at most
     bad MAC prefix
-      site.yaml:4:43: spec.calicoNetwork.vxlan.vxlanMACPrefix: `0E2A` is not a MAC prefix: two hexadecimal octets like 0E-2A
+      site.yaml:4:43: spec.calicoNetwork.vxlan.vxlanMACPrefix: `0E2A` is not a MAC prefix: write two hexadecimal octets, for example 0E-2A
     half of the etcd TLS files
       site.yaml:4:76: spec.datastore.etcd.keyFile: etcd needs all of its TLS files or none; caCertFile missing
     etcd with https and nothing else
       site.yaml:4:47: spec.datastore.etcd.endpoints: https://e:2379 needs keyFile, certFile and caCertFile, or tlsSecretRef with a secret that has them
     etcd without endpoints
-      site.yaml:4:21: spec.datastore.etcd.endpoints: the datastore etcdv3 needs endpoints, like [https://etcd-0:2379]
+      site.yaml:4:21: spec.datastore.etcd.endpoints: the datastore etcdv3 requires endpoints, for example [https://etcd-0:2379]
     misspelled field
       site.yaml:4:27: spec.calicoNetwork.vxlan.vxlanVNl: unknown field; did you mean `vxlanVNI`? allowed: vxlanVNI, vxlanMACPrefix, vxlanAdapter
     unknown section
@@ -106,13 +106,13 @@ fn every_invalid_value_is_named_with_its_position_and_what_is_allowed() {
     no version
       site.yaml:4:21: spec.calico.version: `latest` is not a Calico version like v3.32.1
     no duration
-      site.yaml:4:24: spec.transport.timeout: `60` is not a duration: a number with its unit, like 90s, 10m or 1h30m; 0 for none
+      site.yaml:4:24: spec.transport.timeout: `60` is not a duration: write a number with its unit, for example 90s, 10m or 1h30m; 0 for none
     no path
       site.yaml:4:21: spec.calico.rootDir: `CalicoWindows` is not an absolute Windows path like C:\CalicoWindows
     bad digest
       site.yaml:4:29: spec.calico.source.sha256: `abc` is not a SHA-256: 64 hexadecimal digits
     two at once
-      site.yaml:4:37: spec.calicoNetwork.vxlan.vxlanVNI: 1 is out of range: Windows takes a VNI from 4096 to 65535, not 9999
+      site.yaml:4:37: spec.calicoNetwork.vxlan.vxlanVNI: 1 is out of range: Windows supports VNIs from 4096 to 65535 except 9999
       site.yaml:5:32: spec.kubernetes.dns.servers: `x` is not an IPv4 address like 10.96.0.10
     "#);
 }
@@ -137,28 +137,28 @@ fn a_file_that_is_not_a_config_is_refused() {
       error: the config is not valid
         caused by: site.yaml:1:7: unclosed bracket '['
         state: nothing was changed
-        hint: `calicoctl-win explain FIELD` tells of a field, `calicoctl-win config schema` has all of them
+        hint: `calicoctl-win explain FIELD` describes a field, `calicoctl-win config schema` all of them
     a list
       error: the config is not valid
         caused by: site.yaml:1:1: expected a section with fields, found a list; fields: apiVersion, kind, metadata, spec
         state: nothing was changed
-        hint: `calicoctl-win explain FIELD` tells of a field, `calicoctl-win config schema` has all of them
+        hint: `calicoctl-win explain FIELD` describes a field, `calicoctl-win config schema` all of them
     duplicate key
       error: the config is not valid
         caused by: site.yaml:3:3: duplicate field calico
         state: nothing was changed
-        hint: `calicoctl-win explain FIELD` tells of a field, `calicoctl-win config schema` has all of them
+        hint: `calicoctl-win explain FIELD` describes a field, `calicoctl-win config schema` all of them
     another kind
       error: the config is not valid
         caused by: site.yaml:1:13: apiVersion: `v1` is not known to this version, which reads `calicoctl-win/v1alpha1`
         caused by: site.yaml:2:7: kind: `Pod` is not known to this version, which reads `NodeInstallation`
         state: nothing was changed
-        hint: `calicoctl-win explain FIELD` tells of a field, `calicoctl-win config schema` has all of them
+        hint: `calicoctl-win explain FIELD` describes a field, `calicoctl-win config schema` all of them
     another version
       error: the config is not valid
         caused by: site.yaml:1:13: apiVersion: `calicoctl-win/v9` is not known to this version, which reads `calicoctl-win/v1alpha1`
         state: nothing was changed
-        hint: `calicoctl-win explain FIELD` tells of a field, `calicoctl-win config schema` has all of them
+        hint: `calicoctl-win explain FIELD` describes a field, `calicoctl-win config schema` all of them
     "#);
 }
 
@@ -207,6 +207,6 @@ fn a_config_that_cannot_be_read_is_named() {
       error: the config is not valid
         caused by: --set: spec.calicoNetwork.backnd: unknown field; did you mean `backend`? allowed: backend, kubeNetwork, nodeAddress, ipam, vxlan, windowsUseSingleNetwork, windowsLoopbackDSR, cniConfigOverrides
         state: nothing was changed
-        hint: `calicoctl-win explain FIELD` tells of a field, `calicoctl-win config schema` has all of them
+        hint: `calicoctl-win explain FIELD` describes a field, `calicoctl-win config schema` all of them
     "#);
 }

@@ -108,7 +108,7 @@ fn an_invalid_archive_is_refused() {
       error: the config is not valid
         caused by: --sha256: spec.calico.source.sha256: `abc` is not a SHA-256: 64 hexadecimal digits
         state: nothing was changed
-        hint: `calicoctl-win explain FIELD` tells of a field, `calicoctl-win config schema` has all of them
+        hint: `calicoctl-win explain FIELD` describes a field, `calicoctl-win config schema` all of them
     damaged
       error: bent/calico-windows-v3.32.1.zip: the archive is damaged: entry `CalicoWindows/config.ps1`: invalid Zip archive: header inconsistency detected: CRC32 checksum mismatch (does not match central directory)
         state: nothing was changed
@@ -118,7 +118,7 @@ fn an_invalid_archive_is_refused() {
         state: nothing was changed
         hint: use the asset calico-windows-vX.Y.Z.zip of a Calico release
     a folder that is none
-      error: tmp: this is no Calico v3.32.1 release: it lacks calico-node.exe, cni/calico.exe, cni/calico-ipam.exe, confd/config-bgp.ps1, confd/config-bgp.psm1, confd/conf.d/blocks.toml, confd/conf.d/peerings.toml, confd/templates/blocks.ps1.template, confd/templates/peerings.ps1.template
+      error: tmp: this is not a Calico v3.32.1 release: it lacks calico-node.exe, cni/calico.exe, cni/calico-ipam.exe, confd/config-bgp.ps1, confd/config-bgp.psm1, confd/conf.d/blocks.toml, confd/conf.d/peerings.toml, confd/templates/blocks.ps1.template, confd/templates/peerings.ps1.template
         state: nothing was changed
         hint: use calico-windows-v3.32.1.zip as Calico publishes it
     too new

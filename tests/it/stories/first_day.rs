@@ -137,10 +137,10 @@ fn the_first_steps_install_check_and_uninstall() {
     ! -   hns-network  Calico                                                            Overlay, VSID 4096, 192.168.0.0/26, on Ethernet
 
     On the HNS network Calico, which is deleted:
-      SANDBOX_Calico (192.168.0.4) is left over from a container that is gone, and is deleted
-      demo/fluent-bit-7hb2k (192.168.0.3) is deleted; its DaemonSet makes another, which waits for the new network
-      demo/web-5d8f7c9b6d-4xkzq (192.168.0.5) is moved away by a drain, or loses its network
-      demo/web-5d8f7c9b6d-9vlmt (192.168.0.6) is moved away by a drain, or loses its network
+      SANDBOX_Calico (192.168.0.4) has no container any more, and is deleted
+      demo/fluent-bit-7hb2k (192.168.0.3) is deleted; its DaemonSet re-creates it, and it waits for the new network
+      demo/web-5d8f7c9b6d-4xkzq (192.168.0.5) is evicted by a drain, or loses its network
+      demo/web-5d8f7c9b6d-9vlmt (192.168.0.6) is evicted by a drain, or loses its network
 
     Plan: 0 to create, 0 to update, 21 to delete.
     Disruption: pods on this node lose their network; the host's pauses, remote sessions may drop.

@@ -59,7 +59,7 @@ fn a_node_of_upstreams_scripts_keeps_its_network_when_it_is_adopted() {
     [WARN]  ImportDifference: DNS_NAME_SERVERS: config.ps1 (line 10) has `10.100.0.10`, 10-calico.conf has `10.96.0.10, 10.96.0.11`, which is taken
     [WARN]  ImportDifference: K8S_SERVICE_CIDR: config.ps1 (line 9) has `10.100.0.0/16`, 10-calico.conf has `10.96.0.0/12`, which is taken
     [WARN]  ImportDifference: VXLAN_VNI: config.ps1 (line 33) has `5000`, the HNS network Calico has `6000`, which is taken
-    line 14: KUBECONFIG has no effect: the node gets a kubeconfig of its own in the same place
+    line 14: KUBECONFIG has no effect: the node gets its own kubeconfig in the same place
     line 35: VXLAN_MAC_PREFIX is set already, by line 34: this line has no effect
     wrote node.yaml from this node
     result: OK (exit 0) changed=true reboot=false
@@ -68,15 +68,15 @@ fn a_node_of_upstreams_scripts_keeps_its_network_when_it_is_adopted() {
     let _valid = lab.bare("config validate node.yaml").exits(0);
     insta::assert_snapshot!(fs::read_to_string(lab.path("node.yaml")).unwrap(), @r#"
     # Read from this node by calicoctl-win. What is not set here is detected, or has its default.
-    # Not in it: which release. Set spec.calico.version, or use --release.
+    # The release is not in it: set spec.calico.version, or use --release.
     #
     # Differs on the node:
     # - DNS_NAME_SERVERS: config.ps1 (line 10) has `10.100.0.10`, 10-calico.conf has `10.96.0.10, 10.96.0.11`, which is taken
     # - K8S_SERVICE_CIDR: config.ps1 (line 9) has `10.100.0.0/16`, 10-calico.conf has `10.96.0.0/12`, which is taken
     # - VXLAN_VNI: config.ps1 (line 33) has `5000`, the HNS network Calico has `6000`, which is taken
     #
-    # To know:
-    # - line 14: KUBECONFIG has no effect: the node gets a kubeconfig of its own in the same place
+    # Notes:
+    # - line 14: KUBECONFIG has no effect: the node gets its own kubeconfig in the same place
     # - line 35: VXLAN_MAC_PREFIX is set already, by line 34: this line has no effect
     apiVersion: calicoctl-win/v1alpha1
     kind: NodeInstallation
@@ -134,7 +134,7 @@ fn b4_a_node_whose_calico_had_the_admins_kubeconfig_gets_its_own() {
     fs::write(&conf, text.replace(r"C:\\CalicoWindows\\calico-kube-config", r"c:\\k\\config")).unwrap();
     let document = lab.run("config import --live -o json").exits(0).json();
     assert!(document["differences"].to_string().contains("KUBECONFIG"), "{document}");
-    assert!(document["notes"].to_string().contains("had the rights of whoever"), "{document}");
+    assert!(document["notes"].to_string().contains("had that file's rights"), "{document}");
     assert_eq!(document["document"]["spec"]["kubernetes"]["kubeconfig"], serde_json::Value::Null);
 }
 
@@ -211,7 +211,7 @@ fn what_was_not_read_is_reported_and_no_partial_document_is_written() {
     let told = lab.bare("config import config.ps1 --out node.yaml").exits(4);
     insta::assert_snapshot!(told.screen(), @r#"
     # Read from config.ps1 by calicoctl-win. What is not set here is detected, or has its default.
-    # Not in it: which release. Set spec.calico.version, or use --release.
+    # The release is not in it: set spec.calico.version, or use --release.
     #
     # NOT READ:
     # - line 2: `if ($x) { $env:IP = 'none' }`: it depends on what happens when the script runs; it may set IP

@@ -91,8 +91,8 @@ fn a_vni_change_deletes_daemonset_pods_which_are_re_created_and_leaked_endpoints
     for part in [
         "On the HNS network Calico, which is deleted:\n",
         "demo/fluent-bit-7hb2k (192.168.0.",
-        "is deleted; its DaemonSet makes another, which waits for the new network",
-        "is left over from a container that is gone, and is deleted",
+        "is deleted; its DaemonSet re-creates it, and it waits for the new network",
+        "has no container any more, and is deleted",
         "demo/web-5d8f7c9b6d-4xkzq (192.168.0.",
     ] {
         assert!(shown.stdout.contains(part), "{part}: {shown}");

@@ -125,7 +125,7 @@ fn a_dry_run_shows_the_change_and_the_evicted_pods_and_changes_nothing() {
     let lab = Lab::installed();
     let before = lab.picture();
     let shown = lab.run(&format!("{VNI} --dry-run")).exits(0);
-    let takes = "Takes about 18 s, and the pods' own time to end before that; Calico's services are down for about";
+    let takes = "Takes about 18 s, plus the time in which pods terminate; Calico's services are down for about";
     for part in ["-/+ hns-network  Calico", "Drain: needed", takes, "[WARN]  MixedVni", "  - demo/web-5d8f7c9b6d-4xkzq"]
     {
         assert!(shown.stdout.contains(part), "{part}: {shown}");

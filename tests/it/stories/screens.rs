@@ -64,8 +64,8 @@ fn a_plan_with_a_changed_vni() {
     [ OK ]  cluster         https://10.20.0.10:6443, Kubernetes v1.36.2,  SECONDS
                             Calico v3.32.1
     [WARN]  VniMatchesFelix: the VNI 5000 differs from the cluster's 4096
-            (FelixConfiguration `default`): this node's pods will not reach those of
-            nodes with the other
+            (FelixConfiguration `default`): pods on nodes with different VNIs cannot
+            reach each other
     [SKIP]  release         Calico v3.32.1 is in place
     Settings:
       calicoNetwork.vxlan.vxlanVNI  4096 -> 5000
@@ -76,18 +76,18 @@ fn a_plan_with_a_changed_vni() {
 
     On the HNS network Calico, which is deleted:
       SANDBOX_Calico
-          (192.168.0.4) is left over from a container that is gone, and is deleted
-      demo/fluent-bit-7hb2k (192.168.0.3) is deleted; its DaemonSet makes another,
-          which waits for the new network
-      demo/web-5d8f7c9b6d-4xkzq (192.168.0.5) is moved away by a drain, or loses its
+          (192.168.0.4) has no container any more, and is deleted
+      demo/fluent-bit-7hb2k (192.168.0.3) is deleted; its DaemonSet re-creates it,
+          and it waits for the new network
+      demo/web-5d8f7c9b6d-4xkzq (192.168.0.5) is evicted by a drain, or loses its
           network
-      demo/web-5d8f7c9b6d-9vlmt (192.168.0.6) is moved away by a drain, or loses its
+      demo/web-5d8f7c9b6d-9vlmt (192.168.0.6) is evicted by a drain, or loses its
           network
 
     Plan: 0 to create, 3 to update, 0 to delete, 4 to replace.
     Disruption: pods on this node lose their network.  Drain: needed.
-    Takes about 18 s, and the pods' own time to end before that; Calico's services
-    are down for about 18 s of it.
+    Takes about 18 s, plus the time in which pods terminate; Calico's services are
+    down for about 18 s of it.
     result: OK (exit 0) changed=false reboot=false
     ");
     let _detail = screen(|| lab.copy(), "plan -v --set calicoNetwork.vxlan.vxlanVNI=5000", 0);
@@ -171,8 +171,8 @@ fn an_error_with_a_hint() {
       caused by: node/bad.yaml:3:14: spec.calicoNetwork.backend: `vxlam` is not
                  allowed; did you mean `vxlan`? allowed: vxlan, windows-bgp, none
       state: nothing was changed
-      hint: `calicoctl-win explain FIELD` tells of a field,
-            `calicoctl-win config schema` has all of them
+      hint: `calicoctl-win explain FIELD` describes a field,
+            `calicoctl-win config schema` all of them
       more: calicoctl-win explain ConfigInvalid
     ");
     insta::assert_snapshot!(screen(|| lab.copy(), "install --colour", 64), @r"
