@@ -7,6 +7,7 @@ use crate::facts::Facts;
 use crate::settings::{Backend, Settings, resolve};
 
 const ASSIGNMENTS: &str = include_str!("../../../tests/fixtures/config-ps1/assignments.ps1");
+const ASSIGNMENTS_ADAPTER: &str = include_str!("../../../tests/fixtures/config-ps1/assignments-adapter.ps1");
 const SET_IF_ABSENT: &str = include_str!("../../../tests/fixtures/config-ps1/set-if-absent.ps1");
 const HOSTPROCESS: &str = include_str!("../../../tests/fixtures/config-ps1/hostprocess.ps1");
 
@@ -84,6 +85,47 @@ fn plain_assignments_as_in_v3_20_to_v3_22() {
     "#);
     // v3.20 had Windows line ends.
     assert_eq!(read(&ASSIGNMENTS.replace('\n', "\r\n")).document, read(ASSIGNMENTS).document);
+}
+
+#[test]
+fn assignments_with_an_adapter_as_in_v3_21_and_v3_22() {
+    insta::assert_snapshot!(text(&read(ASSIGNMENTS_ADAPTER)), @r#"
+    # Read from config.ps1 by calicoctl-win. What is not set here is detected, or has its default.
+    # The release is not in it: set spec.calico.version, or use --release.
+    #
+    # Notes:
+    # - line 15: KUBECONFIG has no effect: the node gets its own kubeconfig in the same place
+    apiVersion: calicoctl-win/v1alpha1
+    kind: NodeInstallation
+    spec:
+      kubernetes:
+        nodeName: auto
+        serviceCIDRs:
+        - 10.43.0.0/16
+        dns:
+          servers:
+          - "10.43.0.10"
+          search:
+          - svc.cluster.local
+      calicoNetwork:
+        backend: vxlan
+        kubeNetwork: Calico.*
+        nodeAddress: autodetect
+        ipam:
+          type: calico-ipam
+        vxlan:
+          vxlanVNI: 4096
+          vxlanMACPrefix: 0E-2A
+      datastore:
+        type: kubernetes
+      windowsNodes:
+        cniBinDir: auto
+        cniConfigDir: auto
+        cniConfigFile: 10-calico.conf
+      services:
+        startupValidIPTimeout: 90s
+        logDir: C:\CalicoWindows\logs
+    "#);
 }
 
 #[test]
@@ -237,15 +279,17 @@ fn a_whole_file_is_read_with_the_edits_of_the_installer_and_of_people() {
         [
             ("10.96.0.0/12", "<your service cidr>"),
             ("10.100.0.0/16", "<your service cidr>"),
+            ("10.43.0.0/16", "<your service cidr>"),
             ("10.96.0.10, 10.96.0.11", "<your dns server ips>"),
             ("10.100.0.10", "<your dns server ips>"),
+            ("10.43.0.10", "<your dns server ips>"),
             ("\"etcdv3\"", "\"<your datastore type>\""),
             ("\"kubernetes\"", "\"<your datastore type>\""),
         ]
         .into_iter()
         .fold(script.to_owned(), |script, (value, placeholder)| script.replace(value, placeholder))
     };
-    for script in [ASSIGNMENTS, SET_IF_ABSENT, HOSTPROCESS].map(shipped) {
+    for script in [ASSIGNMENTS, ASSIGNMENTS_ADAPTER, SET_IF_ABSENT, HOSTPROCESS].map(shipped) {
         assert_eq!(read(&script).unread, [], "{script}");
         for (variable, value, path, wanted) in EDITS {
             // Its own lines of the script, whatever their values.
