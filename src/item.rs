@@ -1,4 +1,4 @@
-//! The vocabulary of the engine: an [`Id`] names one thing we manage on a node, a [`State`] is a
+//! The vocabulary of the engine: an [`Id`] names one managed thing on a node, a [`State`] is a
 //! value it can have, and a [`World`] is a set of both. Absence is a value: `Option<State>`.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use serde_with::skip_serializing_none;
 use crate::values::{Cidr, Sha256, WinPath};
 
 /// The address of one managed thing. Windows compares the names of services, rules, networks and registry keys without
-/// case; we always use Calico's own spelling.
+/// case; here it is always Calico's own spelling.
 ///
 /// The order of the variants is the order in which things are created; they are removed in reverse.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -31,7 +31,7 @@ pub enum Id {
     Firewall(String),
     /// A service's definition.
     Service(String),
-    /// Only the dependencies of another product's service, used to remove the names of services that we remove.
+    /// Only the dependencies of another product's service, used to remove the names of removed services.
     DependsOn(String),
     /// An HNS network. Derived: the agent creates it; the engine deletes wrong ones and waits for the right one.
     Network(String),
@@ -49,8 +49,8 @@ pub enum Id {
     /// The annotation of a Node with the digest of the settings that were applied: it shows which nodes of a fleet are
     /// done.
     Achieved(String),
-    /// The condition of a Node by which Calico reports that its network is up. Calico's node startup sets it; we only
-    /// ever remove it.
+    /// The condition of a Node by which Calico reports that its network is up. Calico's node startup sets it; this
+    /// program only removes it.
     CalicoIsUp(String),
 }
 
@@ -115,7 +115,7 @@ pub enum Tree {
     Release(Sha256),
     /// One of our releases in which files were changed, added or lost since.
     Drifted { of: Sha256, files: Vec<String> },
-    /// A folder that we did not create. It is moved aside unchanged, and moved back.
+    /// A folder that another program created. It is moved aside unchanged, and moved back.
     Foreign,
 }
 
@@ -246,7 +246,7 @@ pub struct Network {
     pub management_ip: Option<Ipv4Addr>,
 }
 
-/// HNS varies the case of these; we compare parsed values.
+/// HNS varies the case of these; parsed values are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum NetworkKind {
     Overlay,
@@ -382,7 +382,7 @@ impl State {
 }
 
 impl Tree {
-    /// The name in the store of a folder that we did not create.
+    /// The name in the store of a folder that another program created.
     pub const FOREIGN: &'static str = "foreign";
 }
 

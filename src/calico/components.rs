@@ -111,7 +111,7 @@ impl Env {
     }
 
     /// Node startup creates the node's resources and the HNS network. By default it also creates an IP pool in a
-    /// cluster without one, and the scripts let it; we do not change the cluster's pools.
+    /// cluster without one, and the scripts let it; the cluster's pools are not changed.
     fn startup(mut self, settings: &Settings) -> Self {
         self.set("NO_DEFAULT_POOLS", "true");
         // Startup ends at once if one of these is set too. Set to nothing, they hide the machine's own.

@@ -1,4 +1,4 @@
-//! `config.ps1` with the effective values, for the scripts and log collectors that read it. We do not read it.
+//! `config.ps1` with the effective values, for the scripts and log collectors that read it. This program does not.
 
 use super::components::{adapter, datastore_type, node_address};
 use crate::settings::{Datastore, Ipam, Settings};

@@ -1,4 +1,4 @@
-//! What a Calico for Windows release contains, by version: the node binary, the CNI plugins, and the files that we need
+//! What a Calico for Windows release contains, by version: the node binary, the CNI plugins, and the files that are needed
 //! to run it.
 
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ use crate::version::CalicoVersion;
 /// The folder at the top of every release archive.
 pub const TOP: &str = "CalicoWindows";
 
-/// The versions whose layout and command lines we know, for messages.
+/// The versions whose layout and command lines are known, for messages.
 pub const SUPPORTED: &str = "v3.20.0 to v3.33.x";
 
 /// What confd runs with; the same in every version.
@@ -75,7 +75,7 @@ impl Layout {
     /// The layout of a version.
     ///
     /// # Errors
-    /// [`Exit::Unsupported`] outside of [`SUPPORTED`]: we do not install a version that we do not know.
+    /// [`Exit::Unsupported`] outside of [`SUPPORTED`]: an unknown version is not installed.
     pub fn of(version: &CalicoVersion) -> Result<Self> {
         if !version.reaches(3, 20, 0) || version.reaches(3, 34, 0) {
             return Err(Fault::new(

@@ -1,4 +1,4 @@
-//! What we know of Calico for Windows, by version. Pure.
+//! What is known of Calico for Windows, by version. Pure.
 
 pub mod agent_config;
 pub mod cni;

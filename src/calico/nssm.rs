@@ -1,5 +1,5 @@
 //! NSSM, the wrapper with which upstream's scripts register Calico's services, and with which some clouds run
-//! containerd and kubelet: finds the program that such a service runs. We never use it ourselves (defect B1: upstream's
+//! containerd and kubelet: finds the program that such a service runs. This program never uses it (defect B1: upstream's
 //! archive and scripts did not agree on its path).
 
 use crate::item::{RegValue, Service};

@@ -31,13 +31,13 @@ pub fn last_boot_time() -> Id {
     value("LastBootTime")
 }
 
-/// What the agent writes while it runs: we remove these values but do not set them.
+/// What the agent writes while it runs: a run removes these values but does not set them.
 pub fn agents_own() -> [Id; 2] {
     [boot_id(), last_boot_time()]
 }
 
 /// Lets Event Viewer show the text of our entries instead of "the description for Event ID … cannot be found": the file
-/// with the message of each id. We use the one that `eventcreate` uses for its own entries, a part of every Windows:
+/// with the message of each id. This is the one that `eventcreate` uses for its own entries, a part of every Windows:
 /// its messages 1 to 1000 are `%1`, the entry's text.
 pub fn event_source() -> [(Id, State); 2] {
     let key = format!(r"SYSTEM\CurrentControlSet\Services\EventLog\Application\{EVENT_SOURCE}");

@@ -114,10 +114,10 @@ pub const SERVICES: [&str; Role::ALL.len()] = {
     names
 };
 
-/// The end of the description of every service that we create.
+/// The end of the description of every service of this program.
 pub const MARK: &str = " [managed by calicoctl-win]";
 
-/// The group of every firewall rule that we create.
+/// The group of every firewall rule of this program.
 pub const FIREWALL_GROUP: &str = "calicoctl-win";
 
 /// The path of the executable that the services run.

@@ -42,7 +42,7 @@ pub struct Brings {
     /// Pods must not reach Azure's wireserver.
     pub wireserver: bool,
     pub metadata_route: MetadataRoute,
-    /// kube-proxy is the cloud's: users cannot set its flags, so we add Direct Server Return.
+    /// kube-proxy is the cloud's: users cannot set its flags, so Direct Server Return is added.
     pub own_kube_proxy: bool,
 }
 

@@ -21,12 +21,12 @@ use crate::values::{Sha256, WinPath};
 #[derive(Debug)]
 pub struct Inputs<'a> {
     pub settings: &'a Settings,
-    /// The staged release, without `config.ps1`: we write that file.
+    /// The staged release, without `config.ps1`, which is rendered.
     pub release: &'a Manifest,
     /// The program itself, to be installed.
     pub executable: &'a Sha256,
     pub kubeconfig: KubeconfigFile,
-    /// Only if we write the settings' etcd files, as with those from a secret.
+    /// Only if this program writes the settings' etcd files, as with those from a secret.
     pub etcd_files: Option<EtcdFiles>,
 }
 
@@ -55,7 +55,7 @@ impl fmt::Debug for KubeconfigFile {
 #[derive(Debug)]
 pub struct Desired {
     pub target: Target,
-    /// What we rendered, to be stored.
+    /// The rendered files, to be stored.
     pub blobs: Vec<Blob>,
 }
 

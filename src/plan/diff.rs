@@ -54,7 +54,7 @@ pub fn in_start_order(mut services: Vec<String>, needs: impl Fn(&str, &str) -> b
 }
 
 /// The services of other products that are stopped and started around a change, and otherwise left running or stopped:
-/// those whose definition we manage for a time, and those that the target names.
+/// those whose definition is managed for a time, and those that the target names.
 fn temporarily_managed(target: &Target, owned: &Owned) -> BTreeSet<String> {
     let named = |id: &Id| match id {
         Id::Service(name) | Id::Running(name) if !is_own(name) => Some(name.clone()),
@@ -409,7 +409,7 @@ mod tests {
             diff(target, observed, owned).iter().any(|step| *step.id() == proxy)
         };
         assert!(!cycled(&new, &old.world, &owned(&old)), "it does not run");
-        assert!(!cycled(&node(5000), &observed, &owned(&old)), "it is to be left alone");
+        assert!(!cycled(&node(5000), &observed, &owned(&old)), "it must be left alone");
         assert!(!cycled(&old, &World::from([(proxy.clone(), State::Running)]), &Owned::new()), "the first network");
         assert!(!cycled(&Target::default(), &observed, &owned(&old)), "no network comes");
         let mut smaller = old.clone();
@@ -521,7 +521,7 @@ mod tests {
 
     /// Windows starts a service's dependencies with it, wanted or not.
     #[test]
-    fn what_a_running_service_of_others_needs_is_left_running() {
+    fn what_a_running_service_of_another_product_needs_is_left_running() {
         let theirs = Id::Service("CalicoNode".into());
         let owned = Owned::from([
             (theirs.clone(), Some(State::DependsOn(Vec::new()))),
@@ -571,7 +571,7 @@ mod tests {
 
     /// NSSM runs upstream's script, which does not report its progress.
     #[test]
-    fn a_restored_service_of_others_is_not_awaited() {
+    fn a_restored_service_of_another_product_is_not_awaited() {
         let mut target = node(4096);
         let theirs = Service { description: "upstream's".into(), ..service() };
         target.world.insert(Id::Service("CalicoNode".into()), State::Service(Box::new(theirs)));
@@ -634,7 +634,7 @@ mod tests {
     }
 
     #[test]
-    fn running_services_with_our_names_are_left_if_we_own_nothing() {
+    fn running_services_with_calicos_names_are_left_if_nothing_is_owned() {
         let theirs = World::from([(Id::Running("CalicoNode".into()), State::Running)]);
         assert_eq!(diff(&Target::default(), &theirs, &Owned::new()), []);
     }

@@ -23,7 +23,7 @@ pub struct Target {
     /// Items that are left as they are: with `start: false` the admin decides whether services run.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub leave: BTreeSet<Id>,
-    /// What must not exist meanwhile, whoever created it: upstream's upgrade service, and a CalicoConfd that the
+    /// What must not exist meanwhile, even if another program created it: upstream's upgrade service, and a CalicoConfd that the
     /// backend does not need. Uninstall restores it.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub absent: BTreeSet<Id>,

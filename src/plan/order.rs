@@ -9,7 +9,7 @@ pub use crate::calico::services::{FELIX as FELIX_SERVICE, NODE as NODE_SERVICE, 
 use crate::calico::{networks, registry};
 use crate::item::Id;
 
-/// Upstream's service that waits for an upgrade by the operator. We have none: it is listed so that it is stopped
+/// Upstream's service that waits for an upgrade by the operator. This program has none: it is listed so that it is stopped
 /// before it is removed, and started after it was restored.
 pub const UPGRADE_SERVICE: &str = "CalicoUpgrade";
 

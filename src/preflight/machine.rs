@@ -226,7 +226,7 @@ fn earlier_install(survey: &Survey, _: &NodeFacts, _: &Input) -> Finding {
     if found.is_empty() { Pass("none".into()) } else { Fail(found.join(", ")) }
 }
 
-/// What has Calico's names on a machine on which we did not install it.
+/// What has Calico's names on a machine on which this program did not install it.
 fn foreign(survey: &Survey) -> Vec<String> {
     let services = SERVICES.into_iter().filter(|n| survey.has_service(n));
     let networks = [networks::PODS, networks::BOOTSTRAP].into_iter().filter(|name| survey.networks.contains_key(*name));

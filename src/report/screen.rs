@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_broken_between_words_and_goes_on_below_its_text() {
+    fn a_line_is_broken_between_words_and_continues_below_its_text() {
         let line = "    why: kubelet and the network of the pods need a runtime";
         assert_eq!(rows(line, Some(40)), ["    why: kubelet and the network of the", "         pods need a runtime"]);
         assert_eq!(rows(line, None), [line]);

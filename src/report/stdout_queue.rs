@@ -131,9 +131,9 @@ mod tests {
 
     use super::*;
 
-    /// A pipe whose reader takes what is sent after `goes_on`.
+    /// A pipe whose reader takes what is sent after `resume`.
     struct Pipe {
-        goes_on: Receiver<()>,
+        resume: Receiver<()>,
         reads: Sender<String>,
         open: bool,
     }
@@ -141,7 +141,7 @@ mod tests {
     impl Write for Pipe {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             if !self.open {
-                self.goes_on.recv().map_err(io::Error::other)?;
+                self.resume.recv().map_err(io::Error::other)?;
                 self.open = true;
             }
             self.reads.send(String::from_utf8_lossy(bytes).into_owned()).map_err(io::Error::other)?;
@@ -155,8 +155,8 @@ mod tests {
 
     #[test]
     fn a_pipe_that_nobody_reads_holds_up_nothing_and_loses_progress_only() {
-        let ((go, goes_on), (reads, read)) = (channel(), channel());
-        let stdout = StdoutQueue::new(Box::new(Pipe { goes_on, reads, open: false })).unwrap();
+        let ((go, resume), (reads, read)) = (channel(), channel());
+        let stdout = StdoutQueue::new(Box::new(Pipe { resume, reads, open: false })).unwrap();
         let begun = Instant::now();
         for n in 0..5000 {
             stdout.line(&format!("waiting {n}"), Priority::Progress);
@@ -174,10 +174,10 @@ mod tests {
     }
 
     #[test]
-    fn with_a_reader_a_line_is_out_before_its_teller_goes_on() {
-        let ((go, goes_on), (reads, read)) = (channel(), channel());
+    fn with_a_reader_a_line_is_out_before_its_sender_continues() {
+        let ((go, resume), (reads, read)) = (channel(), channel());
         go.send(()).unwrap();
-        let stdout = StdoutQueue::new(Box::new(Pipe { goes_on, reads, open: false })).unwrap();
+        let stdout = StdoutQueue::new(Box::new(Pipe { resume, reads, open: false })).unwrap();
         stdout.line("one", Priority::Normal);
         assert!(read.try_iter().collect::<String>().starts_with("one"));
     }

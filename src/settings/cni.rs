@@ -18,7 +18,7 @@ pub struct Cni {
     pub log_level: String,
     /// Pods share one block and one HNS network: the CNI key `windows_use_single_network`.
     pub single_network: bool,
-    /// Merged over the document we render (RFC 7386 merge patch).
+    /// Merged over the rendered document (RFC 7386 merge patch).
     pub overrides: serde_json::Value,
 }
 

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_we_do_not_know_are_kept_and_named() {
+    fn unknown_keys_are_kept_and_named() {
         let text = "\u{feff}{\"name\":\"Calico\",\"vendor\":{\"x\":1},\"ipam\":{\"typ\":\"host-local\"}}";
         let conf = CniConf::parse(text).unwrap();
         assert_eq!((conf.name.as_str(), conf.vxlan_vni), ("Calico", None));

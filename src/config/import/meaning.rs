@@ -14,7 +14,7 @@ pub enum Meaning {
     NodeRef,
     /// It has no effect, for this reason.
     NoEffect(&'static str),
-    /// A log that Windows does not have; we set `none` too.
+    /// A log that Windows does not have; `none` is set too.
     NoLog,
     /// A secret.
     Password,

@@ -131,7 +131,7 @@ fn what_windows_does_not_report_stops_the_run_if_it_decides_the_install() {
             .filter(|check| check.status == CheckStatus::Fail)
             .map(|check| check.id.as_str())
             .collect();
-        assert_eq!(failed, ["MachineFacts"], "{part:?}: what was not read is not taken for absent");
+        assert_eq!(failed, ["MachineFacts"], "{part:?}: what was not read is not treated as absent");
         let error = verdict(&report).unwrap_err();
         assert_eq!(crate::report::document::exit_of(&error), Exit::Failed);
         assert_eq!(machine_read(&scene.node).unwrap_err().what, "Windows refused it");
