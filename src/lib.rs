@@ -28,6 +28,7 @@ pub mod preflight;
 
 pub mod apply;
 pub mod node;
+pub mod wait;
 
 pub mod cluster;
 pub mod platform;

@@ -3,10 +3,12 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use anyhow::Result;
 
 use crate::fault::{Exit, Fault};
+use crate::node::Node;
 
 static ASKED: AtomicBool = AtomicBool::new(false);
 /// How many [`UnderWay`] exist: they nest. None once the process is ending: no step may begin any more.
@@ -55,6 +57,16 @@ pub fn check() -> Result<()> {
             .hint("finish it with: calicoctl-win resume, or undo it with: calicoctl-win resume --undo")
             .into());
     }
+    Ok(())
+}
+
+/// Lets time pass on the node, unless the run was asked to stop.
+///
+/// # Errors
+/// As [`check`].
+pub fn pause(node: &mut dyn Node, time: Duration) -> Result<()> {
+    check()?;
+    node.pause(time);
     Ok(())
 }
 

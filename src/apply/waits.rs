@@ -16,7 +16,8 @@ use crate::node::Node;
 use crate::node::hns::unseen_by_v2;
 use crate::plan::order::NODE_SERVICE;
 use crate::plan::show;
-use crate::report::event::{Event, Sink};
+use crate::report::event::Sink;
+use crate::wait::Wait;
 
 /// How often a wait polls. Small compared with anything Windows does, and the most delay that we add.
 pub(super) const LOOK: Duration = Duration::from_millis(50);
@@ -32,36 +33,29 @@ pub(super) fn await_item(node: &mut dyn Node, id: &Id, wanted: &State, within: D
     if let Id::Running(_) = id {
         return await_startup(node, within, events);
     }
-    let (mut clock, mut service) = (Clock::start(node), Service::default());
-    let mut asked: Option<Duration> = None;
-    let mut found = String::from("it is not there");
-    loop {
-        if asked.is_none_or(|then| clock.elapsed >= then + ASK_EVERY) {
-            asked = Some(clock.elapsed);
+    let (mut service, mut asked, mut found) = (Service::default(), None, String::new());
+    let what = format!("{id} made by {NODE_SERVICE}");
+    let wait = Wait { what: Some(&what), limit: within, pause: LOOK, rest: &mut cancel::pause };
+    let made = wait.until(node, events, |node, elapsed, _| {
+        if asked.is_none_or(|then| elapsed >= then + ASK_EVERY) {
+            asked = Some(elapsed);
             match still_missing(node, id, wanted) {
-                Ok(None) => return Ok(()),
+                Ok(None) => return Ok(Ok(())),
                 Ok(Some(how)) => found = how,
                 // HNS may make the vSwitch for minutes, and answers nothing meanwhile.
                 Err(error) if Fault::id_of(&error) == "HnsStuck" => found = "HNS has not answered yet".into(),
                 Err(error) => return Err(error.context(format!("look at {id}"))),
             }
-            clock.look(node);
-            let what = format!("{id} made by {NODE_SERVICE}");
-            events(Event::Waiting { what, elapsed: clock.elapsed, limit: within });
         }
-        service.look(node, clock.elapsed, || format!("it made {id}"))?;
-        if clock.elapsed >= within {
-            return Err(Fault::new(
-                Exit::VerifyFailed,
-                "NetworkNotMade",
-                format!("{NODE_SERVICE} did not make {id} within {} s: {found}", within.as_secs()),
-            )
+        service.look(node, elapsed, || format!("it made {id}"))?;
+        Ok(Err(found.clone()))
+    })?;
+    made.map_err(|found| {
+        let what = format!("{NODE_SERVICE} did not make {id} within {} s: {found}", within.as_secs());
+        Fault::new(Exit::VerifyFailed, "NetworkNotMade", what)
             .hint("its log says what it waits for: calicoctl-win logs --component node")
-            .into());
-        }
-        cancel::check()?;
-        clock.pause(node);
-    }
+            .into()
+    })
 }
 
 /// What an item lacks to be as wanted, for people; none if it lacks nothing.
@@ -79,50 +73,24 @@ fn still_missing(node: &dyn Node, id: &Id, wanted: &State) -> Result<Option<Stri
 /// Waits until CalicoNode's agent reports that Calico's node startup has succeeded. Earlier failures do not count: only
 /// the result.
 fn await_startup(node: &mut dyn Node, within: Duration, events: Sink) -> Result<()> {
-    let (mut clock, mut service) = (Clock::start(node), Service::default());
-    loop {
+    let mut service = Service::default();
+    let wait = Wait { what: Some("Calico's node startup"), limit: within, pause: LOOK, rest: &mut cancel::pause };
+    let succeeded = wait.until(node, events, |node, elapsed, _| {
         let said = state::live(node, Role::Node)?;
         if said.as_ref().is_some_and(AgentState::at_work) {
-            return Ok(());
+            return Ok(Ok(()));
         }
-        service.look(node, clock.elapsed, || "Calico's node startup succeeded".into())?;
-        if clock.elapsed >= within {
-            let how = said.map_or_else(|| "its agent says nothing".into(), |said| said.startup_so_far(node.now()));
-            let words = log::last_words(node, Role::Node);
-            let words = if words.is_empty() { String::new() } else { format!("; its log ends: {}", words.join(" | ")) };
-            let what = format!("Calico's node startup did not succeed within {} s: {how}{words}", within.as_secs());
-            return Err(Fault::new(Exit::VerifyFailed, "NodeStartupFailed", what)
-                .hint("its whole log: calicoctl-win logs\nthe cause is most often the datastore or a right that is missing")
-                .into());
-        }
-        cancel::check()?;
-        events(Event::Waiting { what: "Calico's node startup".into(), elapsed: clock.elapsed, limit: within });
-        clock.pause(node);
-    }
-}
-
-/// How long a wait has taken.
-struct Clock {
-    begun: Timestamp,
-    slept: Duration,
-    elapsed: Duration,
-}
-
-impl Clock {
-    fn start(node: &dyn Node) -> Self {
-        Self { begun: node.now(), slept: Duration::ZERO, elapsed: Duration::ZERO }
-    }
-
-    /// The wall clock may be set back during the wait; the time that we slept counts in any case.
-    fn look(&mut self, node: &dyn Node) {
-        self.elapsed = since(self.begun, node.now()).max(self.slept).max(self.elapsed);
-    }
-
-    fn pause(&mut self, node: &mut dyn Node) {
-        node.pause(LOOK);
-        self.slept += LOOK;
-        self.look(node);
-    }
+        service.look(node, elapsed, || "Calico's node startup succeeded".into())?;
+        Ok(Err(said.map_or_else(|| "its agent says nothing".into(), |said| said.startup_so_far(node.now()))))
+    })?;
+    succeeded.map_err(|how| {
+        let words = log::last_words(node, Role::Node);
+        let words = if words.is_empty() { String::new() } else { format!("; its log ends: {}", words.join(" | ")) };
+        let what = format!("Calico's node startup did not succeed within {} s: {how}{words}", within.as_secs());
+        Fault::new(Exit::VerifyFailed, "NodeStartupFailed", what)
+            .hint("its whole log: calicoctl-win logs\nthe cause is most often the datastore or a right that is missing")
+            .into()
+    })
 }
 
 /// CalicoNode during a wait: it may end once, since Windows restarts it, and HNS is seldom better at once.
@@ -172,7 +140,7 @@ pub(super) fn unseen_network(node: &dyn Node) -> Result<Option<Fault>> {
 }
 
 /// The time between two readings of the wall clock, never negative: the clock may be set back.
-pub(super) fn since(then: Timestamp, now: Timestamp) -> Duration {
+pub fn since(then: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(now.duration_since(then)).unwrap_or_default()
 }
 

@@ -57,18 +57,19 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("plan", &["settings", "facts", "calico"]),
     ("report", &["plan", "preflight", "facts"]),
     ("node", &["facts", "calico"]),
+    ("wait", &["node", "report::event"]),
     ("platform", &["facts", "node"]),
     // The node's kubeconfig is rendered from the credentials that it fetches.
     ("cluster", &["facts", "settings", "calico::etcd", "calico::kubeconfig", "report::event"]),
     ("release", &["calico", "settings", "node::files", "report::event"]),
-    ("agent", &["calico", "settings", "node", "facts", "report::event"]),
+    ("agent", &["calico", "settings", "node", "facts", "report::event", "wait"]),
     // It starts processes as the agent does, and adds to the rows of a sandbox what its programs do.
     ("selftest", &["node", "facts", "calico::services", "agent::os", "agent::stop"]),
     // Receipts name the current version and backend.
     // The marks are those of the services, rules and networks that this program creates.
     // Whether a service works is read from its agent's report.
     // The Node and its pods are part of a change.
-    ("apply", &["node", "plan", "facts", "calico", "cluster", "settings::Backend", "report::event", "agent"]),
+    ("apply", &["node", "plan", "facts", "calico", "cluster", "settings::Backend", "report::event", "wait", "agent"]),
     ("sandbox", &["agent", "calico", "cluster", "facts", "node", "plan", "release", "settings", "report::event"]),
     (
         "run",
