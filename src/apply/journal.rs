@@ -325,8 +325,7 @@ fn header(line: &[u8]) -> Result<Header> {
     }
     let Probe { run: Schema { schema } } = serde_json::from_slice(line).map_err(no_header)?;
     if schema > SCHEMA {
-        let why = format!("it has schema {schema}, this version knows up to {SCHEMA}");
-        return Err(unreadable(1, why).into());
+        return Err(record::newer(format!("the journal {}", path()), schema.into(), SCHEMA.into()).into());
     }
     match serde_json::from_slice(line).map_err(no_header)? {
         Line::Run(header) => Ok(*header),
@@ -406,6 +405,7 @@ mod tests {
         let error = Journal::parse(whole.replace("original", "oRIGINAL").as_bytes()).unwrap_err();
         assert!(error.to_string().starts_with("line 2 of the journal"), "{error}");
         let error = Journal::parse(whole.replace("\"schema\":2", "\"schema\":3").as_bytes()).unwrap_err();
-        assert!(error.to_string().contains("it has schema 3"), "{error}");
+        assert!(error.to_string().contains("has schema 3"), "{error}");
+        assert!(record::is_newer(&error), "{error}");
     }
 }

@@ -159,7 +159,7 @@ fn parse(text: &str, name: &str) -> Result<Receipt> {
     };
     let probe: Probe = serde_json::from_str(text).map_err(|error| unreadable(error.to_string()))?;
     if probe.schema > SCHEMA {
-        return Err(unreadable(format!("it has schema {}, this version knows up to {SCHEMA}", probe.schema)).into());
+        return Err(record::newer(format!("the receipt {name}"), probe.schema.into(), SCHEMA.into()).into());
     }
     Ok(serde_json::from_str(text).map_err(|error| unreadable(error.to_string()))?)
 }

@@ -6,13 +6,13 @@ use anyhow::Result;
 
 use super::journal::Journal;
 use super::receipt::{self, Receipt};
-use crate::node::Node;
+use crate::node::{Node, record};
 use crate::plan::Owned;
 use crate::report::event::{Event, Sink};
 use crate::values::NodeName;
 use crate::version::CalicoVersion;
 
-#[derive(Debug)]
+#[derive(Debug, Default, Clone)]
 pub struct Standing {
     pub receipts: Vec<Receipt>,
     pub journal: Option<Journal>,
@@ -25,7 +25,8 @@ impl Standing {
     ///
     /// # Errors
     /// When the newest receipt, the one that an interrupted run started from, or the journal cannot be read: without
-    /// them it is not known which items are ours.
+    /// them it is not known which items are ours. `NewerState` for any receipt of a newer version of this program: what
+    /// it needs of the store is not known.
     pub fn load(node: &dyn Node) -> Result<Self> {
         #[cfg(test)]
         crate::counted::count("standing");
@@ -35,9 +36,10 @@ impl Standing {
         let newest = all.last().map(|(generation, _)| *generation);
         let (mut receipts, mut unreadable) = (Vec::new(), Vec::new());
         for (generation, receipt) in all {
+            let decides = Some(generation) == newest || Some(generation) == from;
             match receipt {
                 Ok(receipt) => receipts.push(receipt),
-                Err(error) if Some(generation) == newest || Some(generation) == from => return Err(error),
+                Err(error) if decides || record::is_newer(&error) => return Err(error),
                 Err(error) => unreadable.push(format!("{error:#}")),
             }
         }

@@ -1,26 +1,56 @@
 //! Small records of ours in the state folder, as JSON, for later processes.
 
+use std::fmt::Display;
 use std::fs;
 use std::io::ErrorKind;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::Node;
+use crate::fault::{Exit, Fault};
 use crate::item::Access;
 use crate::values::WinPath;
+
+/// The schema number of these records; one without a number has this one too.
+const SCHEMA: u64 = 1;
+
+/// The error for what a newer version of this program wrote: it may mean something that this one does not know.
+pub fn newer(what: impl Display, schema: u64, known: u64) -> Fault {
+    let what = format!("{what} has schema {schema}, this version knows up to {known}");
+    Fault::new(Exit::Failed, "NewerState", what).hint("a newer calicoctl-win wrote it: use that version on this node")
+}
+
+/// Whether that is the error.
+pub fn is_newer(error: &Error) -> bool {
+    Fault::id_of(error) == "NewerState"
+}
 
 /// Reads a record; none if there is none.
 ///
 /// # Errors
-/// When the file exists and cannot be read.
+/// When the file exists and cannot be read; `NewerState`.
 pub fn load<T: DeserializeOwned>(node: &dyn Node, path: &WinPath) -> Result<Option<T>> {
     match fs::read(node.disk(path)) {
-        Ok(text) => serde_json::from_slice(&text).with_context(|| format!("read {path}")).map(Some),
+        Ok(text) => parse(&text, path).map(Some),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error).with_context(|| format!("read {path}")),
     }
+}
+
+/// Parses a record.
+///
+/// # Errors
+/// When it is not valid; `NewerState`.
+pub fn parse<T: DeserializeOwned>(text: &[u8], name: impl Display) -> Result<T> {
+    let what = || format!("read {name}");
+    let value: serde_json::Value = serde_json::from_slice(text).with_context(what)?;
+    let schema = value["schema"].as_u64().unwrap_or(SCHEMA);
+    if schema > SCHEMA {
+        return Err(newer(name, schema, SCHEMA).into());
+    }
+    serde_json::from_value(value).with_context(what)
 }
 
 /// Removes it. If it is gone afterwards, that is success, whatever Windows reported.

@@ -117,7 +117,7 @@ fn a_journal_without_its_header_has_its_own_error_and_nothing_is_changed() {
         let later = |lab: &Lab| lab.read(JOURNAL).replacen("\"schema\":2", "\"schema\":3", 1);
         let outputs = all_verbs(&lab, "later", false, |lab| fs::write(lab.on_node(JOURNAL), later(lab)).unwrap());
         for output in outputs {
-            assert_eq!(output.exits(1).json()["error"]["id"], "JournalUnreadable");
+            assert_eq!(output.exits(1).json()["error"]["id"], "NewerState");
         }
     }
 }

@@ -119,18 +119,27 @@ fn the_state_of_a_newer_program_is_refused_and_not_changed() {
     for (state, file, known) in [
         ("installed", "C/ProgramData/calicoctl-win/receipts/0001.json", 1),
         ("reconfigure-killed", "C/ProgramData/calicoctl-win/journal.jsonl", 2),
+        ("left-cordoned", "C/ProgramData/calicoctl-win/receipts/0001.json", 1),
+        ("left-cordoned", "C/ProgramData/calicoctl-win/state/cordon.json", 1),
+        ("on-trial", "C/ProgramData/calicoctl-win/state/trial.json", 1),
     ] {
         let lab = left(state);
         let text = lab.read(file);
-        let text = text.replacen(r#""schema":1"#, r#""schema":3"#, 1).replacen(r#""schema": 1"#, r#""schema": 3"#, 1);
+        let text = if text.contains(r#""schema""#) {
+            text.replacen(r#""schema":1"#, r#""schema":3"#, 1).replacen(r#""schema": 1"#, r#""schema": 3"#, 1)
+        } else {
+            // A record without a number has the first schema.
+            text.replacen('{', r#"{"schema": 3, "#, 1)
+        };
         lab.write(&format!("node/{file}"), &text);
         let before = lab.picture_without_state();
         for words in ["apply -y", "resume -y", "uninstall -y", "rollback -y", "repair -y"] {
             let refused = lab.run(&format!("{words} -o json")).json();
-            assert_eq!((&refused["success"], &refused["changed"]), (&json!(false), &json!(false)), "{state}: {words}");
+            assert_eq!((&refused["success"], &refused["changed"]), (&json!(false), &json!(false)), "{file}: {words}");
+            assert_eq!(refused["error"]["id"], "NewerState", "{file}: {words}: {refused:#}");
             assert!(
                 refused["error"].to_string().contains(&format!("this version knows up to {known}")),
-                "{state}: {words}: {refused:#}"
+                "{file}: {words}: {refused:#}"
             );
         }
         lab.picture_without_state().same_as(&before);
