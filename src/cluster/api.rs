@@ -170,27 +170,40 @@ pub(super) struct Api {
     gate: Semaphore,
     /// Seconds that this machine's clock is ahead of the server's, from its last response.
     skew: Mutex<Option<i64>>,
-    events: Mutex<Vec<Event>>,
+    events: Arc<Mutex<Vec<Event>>>,
     /// The rights that this user has been granted so far.
-    pub granted: RightsCache,
-    changed: OnceLock<Arc<AtomicBool>>,
+    pub granted: Arc<RightsCache>,
+    changed: Arc<OnceLock<Arc<AtomicBool>>>,
 }
 
 impl Api {
     pub fn new(access: Access, dial: Option<SocketAddr>, limits: Limits, runtime: &Handle) -> anyhow::Result<Self> {
         let server = access.server.clone();
         let client = access.client(dial, limits, runtime)?;
-        let (gate, events, skew) = (Semaphore::new(PARALLEL), Mutex::default(), Mutex::default());
         Ok(Self {
             server,
             client,
             limits,
-            gate,
-            skew,
-            events,
-            granted: RightsCache::default(),
-            changed: OnceLock::new(),
+            gate: Semaphore::new(PARALLEL),
+            skew: Mutex::default(),
+            events: Arc::default(),
+            granted: Arc::default(),
+            changed: Arc::default(),
         })
+    }
+
+    /// The same client with another limit: what it is granted, tells and changes is one.
+    pub fn within(&self, limit: Duration) -> Self {
+        Self {
+            server: self.server.clone(),
+            client: self.client.clone(),
+            limits: Limits { timeout: self.limits.timeout.min(limit), ..self.limits },
+            gate: Semaphore::new(PARALLEL),
+            skew: Mutex::default(),
+            events: Arc::clone(&self.events),
+            granted: Arc::clone(&self.granted),
+            changed: Arc::clone(&self.changed),
+        }
     }
 
     /// From now on sets `changed` when something in the cluster was changed.

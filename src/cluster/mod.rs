@@ -31,6 +31,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use serde::Serialize;
@@ -85,13 +86,14 @@ impl Drop for Executor {
     }
 }
 
-/// A cluster's API server, as one user.
+/// A cluster's API server, as one user. Its clones share one client.
+#[derive(Clone)]
 pub struct Cluster {
     api: Arc<Api>,
     trust: Trust,
     dial: Option<SocketAddr>,
     limits: Limits,
-    runtime: Executor,
+    runtime: Arc<Executor>,
 }
 
 impl Cluster {
@@ -134,6 +136,8 @@ impl Cluster {
         dial: Option<SocketAddr>,
         limits: Limits,
     ) -> Result<Self> {
+        #[cfg(test)]
+        crate::counted::count("client");
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
@@ -142,7 +146,13 @@ impl Cluster {
         let access = kubeconfig::choose(origin, kubeconfig, base_dir, context)?;
         let trust = access.trust();
         let api = Arc::new(Api::new(access, dial, limits, runtime.handle())?);
-        Ok(Self { api, trust, dial, limits, runtime: Executor(Some(runtime)) })
+        Ok(Self { api, trust, dial, limits, runtime: Arc::new(Executor(Some(runtime))) })
+    }
+
+    /// The same client, for requests that may take this long at most.
+    #[must_use]
+    pub fn within(&self, limit: Duration) -> Self {
+        Self { api: Arc::new(self.api.within(limit)), ..self.clone() }
     }
 
     /// URL of the API server in the chosen context.
