@@ -41,7 +41,7 @@ pub struct Renewal<'a> {
 impl<'a> Renewal<'a> {
     /// For the kubeconfig of Calico's components; there is none with etcd alone.
     pub fn new(config: &AgentConfig, renew: Renew<'a>) -> Self {
-        Self { kubeconfig: own_kubeconfig(config), renew, looked: None, pause: LOOK_EVERY, said: None, trouble: None }
+        Self { kubeconfig: config.kubeconfig(), renew, looked: None, pause: LOOK_EVERY, said: None, trouble: None }
     }
 
     /// Why the token is due but not renewed; none if all is well.
@@ -119,10 +119,6 @@ impl<'a> Renewal<'a> {
     }
 }
 
-fn own_kubeconfig(config: &AgentConfig) -> Option<WinPath> {
-    config.startup.env.get("KUBECONFIG").and_then(|path| path.parse().ok())
-}
-
 /// The kubeconfig version that a component read when it started.
 pub struct Read {
     path: Option<WinPath>,
@@ -131,7 +127,7 @@ pub struct Read {
 
 impl Read {
     pub fn now(node: &dyn Node, config: &AgentConfig) -> Self {
-        let path = own_kubeconfig(config);
+        let path = config.kubeconfig();
         let version = path.as_ref().and_then(|path| version(node, path));
         Self { path, version }
     }

@@ -13,7 +13,7 @@ use super::node_object::NodeObject;
 use super::observe::{observe, others_running};
 use super::receipt::{About, Receipt};
 use super::standing::{Applied, Standing};
-use super::steps::{Course, changed_since_plan, comes_with_release, put_note, take, tell};
+use super::steps::{Engine, changed_since_plan, comes_with_release, put_note};
 use super::{renewal, retention, stale_files, store};
 use crate::fault::{Exit, Fault};
 use crate::item::{Id, Network, State, World};
@@ -76,26 +76,24 @@ fn calicos(have: &Network, want: &Network) -> bool {
     want.subnet.is_none() || have.subnet == want.subnet
 }
 
-/// Brings the node to a target and writes the receipt. Does nothing, and writes no receipt, if the node and the current
-/// generation match already.
-///
-/// # Errors
-/// When a step fails. The node is then partly changed, and the journal records how to continue or undo: call [`undo`]
-/// or, later, [`resume`].
-pub fn apply(node: &mut dyn Node, change: &Change, events: Sink) -> Result<Applied> {
-    let standing = Standing::load(node)?;
-    apply_proven(node, &standing, &NodeObject::unknown(), change, &|_, _, _| Ok(()), events)
-}
-
 /// Checks a node that has just reached its target, before the change counts as done.
 pub type Proof<'a> = &'a dyn Fn(&mut dyn Node, &Target, Sink) -> Result<()>;
 
-/// As [`apply`], but writes the receipt only after the proof succeeds: a change that does not work can be undone like
-/// one that failed in the middle.
+/// No check.
 ///
-/// As [`apply`], and the errors of the proof.
-/// As [`apply`], and what the proof fails with.
-pub fn apply_proven(
+/// # Errors
+/// Never.
+pub fn unproven(_: &mut dyn Node, _: &Target, _: Sink) -> Result<()> {
+    Ok(())
+}
+
+/// Brings the node to a target, and writes the receipt after the proof succeeds. Does nothing, and writes no receipt, if
+/// the node and the current generation match already.
+///
+/// # Errors
+/// When a step or the proof fails. The node is then partly changed, and the journal records how to continue or undo:
+/// call [`undo`] or, later, [`resume`].
+pub fn apply(
     node: &mut dyn Node,
     standing: &Standing,
     object: &NodeObject,
@@ -140,26 +138,23 @@ pub fn apply_proven(
         }
     }
     header.running.extend(others_running(node, change.target, &standing.owned())?);
-    let emptied = change.terms.drain.is_some();
-    let course = course(&header, steps, emptied, object.look().ok().as_ref(), object);
-    let mut journal = Journal::begin(node, header, originals)?;
-    let (changed, downtime) = forward(node, standing, &mut journal, &course, object, events)?;
-    open_endpoints(node, standing, &journal, change.target, events)?;
-    proof(node, change.target, events)?;
-    commit(node, standing, journal, &course, object, (changed, downtime), events)
+    let course = course(&header, steps, change.terms.drain.is_some(), object);
+    let journal = Journal::begin(node, header, originals)?;
+    forward(Engine::new(node, object, journal, standing.owned(), course, events), standing, change.target, proof)
 }
 
-/// The steps on the machine, with those in the cluster before and after. `seen`: the Node's current items, if known.
-fn course(header: &Header, mut steps: Vec<Step>, emptied: bool, seen: Option<&World>, object: &NodeObject) -> Course {
+/// The steps on the machine, with those in the cluster before; and those in the cluster after the proof.
+fn course(header: &Header, mut steps: Vec<Step>, emptied: bool, object: &NodeObject) -> (Vec<Step>, Vec<Step>) {
     let name = object.name();
     if name.is_empty() {
-        return Course::new(steps, Vec::new());
+        return (steps, Vec::new());
     }
+    let seen = object.look().ok();
     if emptied {
         steps.splice(0..0, node_object::emptied(name, &header.run));
     }
     let achieved = header.about.as_ref().map(|about| about.settings.to_string());
-    Course::new(steps, node_object::told(name, achieved.as_deref(), seen))
+    (steps, node_object::told(name, achieved.as_deref(), seen.as_ref()))
 }
 
 /// Refuses steps that start from another state of the node than those that were shown. Their results may differ, since
@@ -181,79 +176,64 @@ fn refuse_changed_start(shown: &[Step], now: &[Step]) -> Result<()> {
 ///
 /// # Errors
 /// As [`apply`]; and when there is no interrupted run.
-pub fn resume(node: &mut dyn Node, events: Sink) -> Result<Applied> {
-    resume_proven(node, &NodeObject::unknown(), &|_, _, _| Ok(()), events)
-}
-
-/// As [`resume`], with the proof of [`apply_proven`].
-///
-/// # Errors
-/// As [`resume`], and the errors of the proof.
-pub fn resume_proven(node: &mut dyn Node, object: &NodeObject, proof: Proof, events: Sink) -> Result<Applied> {
-    let standing = Standing::load(node)?;
-    let mut journal = reopened_journal(node, &standing, events)?;
+pub fn resume(
+    node: &mut dyn Node,
+    standing: &Standing,
+    object: &NodeObject,
+    proof: Proof,
+    events: Sink,
+) -> Result<Applied> {
+    let journal = reopened_journal(node, standing, events)?;
     if journal.header.terms.is_renewal() {
-        return renewal::finish(node, &standing, journal, false, events);
+        return renewal::finish(node, standing, journal, false, events).map(|(applied, _)| applied);
     }
     let goal = journal.header.goal(&journal.header.target);
-    let steps = plan(node, &standing, &goal)?;
-    let seen = object.look().ok();
+    let steps = plan(node, standing, &goal)?;
     // Once the machine was changed, pods only matter if a network is removed; if the cluster does not answer, HNS shows
     // them.
     let goes = steps.iter().any(|step| matches!(step, Step::Vacate { .. }));
     let goes = goes && object.cordon(object.name()).is_ok();
     let emptied = standing.is_draining() || journal.header.terms.drain.is_some() && goes;
-    let course = course(&journal.header, steps, emptied, seen.as_ref(), object);
-    let (changed, downtime) = forward(node, &standing, &mut journal, &course, object, events)?;
-    open_endpoints(node, &standing, &journal, &goal, events)?;
-    proof(node, &goal, events)?;
-    commit(node, &standing, journal, &course, object, (changed, downtime), events)
+    let course = course(&journal.header, steps, emptied, object);
+    forward(Engine::new(node, object, journal, standing.owned(), course, events), standing, &goal, proof)
 }
 
 /// Undoes an interrupted run: restores the previous generation, or removes everything if there was none.
 ///
 /// # Errors
 /// As [`apply`]; and when there is no interrupted run.
-pub fn undo(node: &mut dyn Node, events: Sink) -> Result<Applied> {
-    undo_with(node, &NodeObject::unknown(), events)
-}
-
-/// As [`undo`], with the Node, because pods may have been attached to our networks meanwhile.
-///
-/// # Errors
-/// As [`undo`].
-pub fn undo_with(node: &mut dyn Node, object: &NodeObject, events: Sink) -> Result<Applied> {
-    let standing = Standing::load(node)?;
+pub fn undo(node: &mut dyn Node, standing: &Standing, object: &NodeObject, events: Sink) -> Result<Applied> {
     if standing.is_draining() {
         return abandon(node, standing, object, events);
     }
-    let mut journal = reopened_journal(node, &standing, events)?;
+    let mut journal = reopened_journal(node, standing, events)?;
     if journal.header.terms.is_renewal() {
-        return renewal::finish(node, &standing, journal, true, events);
+        return renewal::finish(node, standing, journal, true, events).map(|(applied, _)| applied);
     }
     // If nothing was installed before, pods can only have been attached since.
     journal.header.terms.drops_pods |= journal.header.from.is_none();
-    let former = standing.base().cloned();
-    let target = former.as_ref().map(|receipt| receipt.target.clone()).unwrap_or_default();
+    let former = standing.base();
+    let target = former.map(|receipt| receipt.target.clone()).unwrap_or_default();
     let target = journal.header.undo_goal(&target);
-    let steps = plan(node, &standing, &target)?;
+    let steps = plan(node, standing, &target)?;
     let from = journal.header.from;
     let written = |receipt: &&Receipt| Some(receipt.generation) > from;
     let written_by_it = standing.receipts.last().filter(written);
     // The Node keeps its items, unless the run came as far as its receipt. For a first generation, Calico itself writes
     // them.
-    let stands = former.as_ref().and_then(|receipt| receipt.about.as_ref());
+    let stands = former.and_then(|receipt| receipt.about.as_ref());
     let told = if object.name().is_empty() || written_by_it.is_none() && stands.is_some() {
         Vec::new()
     } else {
         let achieved = stands.map(|about| about.settings.to_string());
         node_object::told(object.name(), achieved.as_deref(), object.look().ok().as_ref())
     };
-    let course = Course::new(steps, told);
-    let (changed, downtime) = take(node, &mut journal, &target, &standing.owned(), &course, object, events)?;
-    open_endpoints(node, &standing, &journal, &target, events)?;
+    let mut engine = Engine::new(node, object, journal, standing.owned(), (steps, told), events);
+    engine.take(&target)?;
+    open_endpoints(&mut engine, standing, &target)?;
     // Before the receipt goes: while it is there, an undo that begins again knows that the Node was told.
-    tell(node, &mut journal, &course, object, events)?;
+    engine.take_rest()?;
+    let Engine { node, journal, changed, downtime, events, .. } = engine;
     if let Some(receipt) = written_by_it {
         receipt.remove(node)?;
     }
@@ -262,13 +242,12 @@ pub fn undo_with(node: &mut dyn Node, object: &NodeObject, events: Sink) -> Resu
     let kept: Vec<&Receipt> = standing.receipts.iter().filter(|receipt| !written(receipt)).collect();
     retention::collect(node, &kept, &standing.owned(), events);
     let generation = former.filter(|receipt| receipt.about.is_some()).map(|receipt| receipt.generation);
-    Ok(Applied { changed, generation, downtime })
+    Ok(Applied { changed, generation, downtime: downtime.total })
 }
 
-/// Writes the items of the current generation to the Node, if an earlier run could not.
-pub fn tell_again(object: &NodeObject, standing: &Standing, events: Sink) {
-    let about = standing.receipt().and_then(|receipt| receipt.about.as_ref());
-    let (Some(about), Ok(seen)) = (about, object.look()) else { return };
+/// Writes the items of a generation to the Node, if an earlier run could not.
+pub fn tell_again(object: &NodeObject, about: &About, events: Sink) {
+    let Ok(seen) = object.look() else { return };
     for step in node_object::told(object.name(), Some(about.settings.as_str()), Some(&seen)) {
         if let Step::Put { id, after, .. } = &step {
             put_note(object, id, after.as_ref(), events);
@@ -278,14 +257,12 @@ pub fn tell_again(object: &NodeObject, standing: &Standing, events: Sink) {
 
 /// Ends a run that has changed nothing on the machine: only its cordon is recorded. Differences from the current
 /// generation existed before.
-fn abandon(node: &mut dyn Node, standing: Standing, object: &NodeObject, events: Sink) -> Result<Applied> {
-    let settled = standing.owned();
-    let generation = standing.receipt().map(|receipt| receipt.generation);
-    let Standing { receipts, journal, .. } = standing;
-    let journal = journal.ok_or_else(nothing_interrupted)?;
+fn abandon(node: &mut dyn Node, standing: &Standing, object: &NodeObject, events: Sink) -> Result<Applied> {
+    let journal = standing.journal.clone().ok_or_else(nothing_interrupted)?;
     leave_cordon(node, &journal, object)?;
     journal.end(node)?;
-    retention::collect(node, &receipts.iter().collect::<Vec<_>>(), &settled, events);
+    retention::collect(node, &standing.receipts.iter().collect::<Vec<_>>(), &standing.owned(), events);
+    let generation = standing.receipt().map(|receipt| receipt.generation);
     Ok(Applied { changed: 0, generation, downtime: Duration::ZERO })
 }
 
@@ -299,21 +276,16 @@ pub fn end_uninstall(node: &dyn Node) -> Result<()> {
 
 /// Once Felix is removed, its ACLs on another product's endpoints must be removed too. This is part of the run: until
 /// it is done, the journal stays.
-fn open_endpoints(
-    node: &mut dyn Node,
-    standing: &Standing,
-    journal: &Journal,
-    goal: &Target,
-    events: Sink,
-) -> Result<()> {
+fn open_endpoints(engine: &mut Engine<'_>, standing: &Standing, goal: &Target) -> Result<()> {
     if goal.world.contains_key(&Id::Service(FELIX_SERVICE.into())) {
         return Ok(());
     }
+    let Engine { node, journal: Journal { header, .. }, events, .. } = engine;
     let stood = standing.base().map(|receipt| (receipt.about.as_ref(), &receipt.target));
-    let begun = (journal.header.about.as_ref(), &journal.header.target);
+    let begun = (header.about.as_ref(), &header.target);
     for (about, target) in stood.into_iter().chain([begun]) {
-        if let Some(networks) = Networks::of(node, about, target) {
-            networks.open(node, events)?;
+        if let Some(networks) = Networks::of(*node, about, target) {
+            networks.open(*node, events)?;
         }
     }
     Ok(())
@@ -336,17 +308,9 @@ fn nothing_interrupted() -> Fault {
         .hint("see where the node stands: calicoctl-win status")
 }
 
-/// Journals every original that is not yet known, then takes the steps.
-fn forward(
-    node: &mut dyn Node,
-    standing: &Standing,
-    journal: &mut Journal,
-    course: &Course,
-    object: &NodeObject,
-    events: Sink,
-) -> Result<(usize, Duration)> {
-    let steps = course.steps();
-    let owned = standing.owned();
+/// Journals every original that is not yet known, takes the steps, proves the result, and commits it.
+fn forward(mut engine: Engine<'_>, standing: &Standing, goal: &Target, proof: Proof) -> Result<Applied> {
+    let Engine { node, object, journal, owned, steps, .. } = &mut engine;
     let target = journal.header.target.clone();
     // Items that the services themselves change are not in the steps, but must be restored all the same.
     let derived = target.world.keys().filter(|id| id.is_derived()).chain(&target.leave).cloned();
@@ -357,23 +321,20 @@ fn forward(
         if owned.contains_key(&id) || journal.originals.contains_key(&id) {
             continue;
         }
-        match &id {
-            Id::Cordon(_) => {
-                let before = cordon_before(node, object)?;
-                journal.original(node, &id, before.as_ref())?;
-            }
+        let original = match &id {
+            Id::Cordon(_) => cordon_before(*node, object)?,
             // What the Node records about Calico is removed with Calico.
-            id if id.is_in_cluster() => {}
-            id => {
-                let original = original(node, id, steps)?;
-                journal.original(node, id, original.as_ref())?;
-            }
-        }
+            id if id.is_in_cluster() => continue,
+            id => original(*node, id, steps)?,
+        };
+        journal.original(*node, &id, original.as_ref())?;
     }
-    let mut owned = owned;
     owned.extend(journal.originals.clone());
-    let goal = journal.header.goal(&target);
-    take(node, journal, &goal, &owned, course, object, events)
+    let whole = journal.header.goal(&target);
+    engine.take(&whole)?;
+    open_endpoints(&mut engine, standing, goal)?;
+    proof(engine.node, goal, engine.events)?;
+    commit(engine, standing)
 }
 
 /// Whether the Node was cordoned before this run. A cordon that an earlier run of ours left is ours to undo.
@@ -410,30 +371,22 @@ fn original(node: &mut dyn Node, id: &Id, steps: &[Step]) -> Result<Option<State
 }
 
 /// Writes the receipt, ends the journal, and deletes what no generation needs.
-fn commit(
-    node: &mut dyn Node,
-    standing: &Standing,
-    mut journal: Journal,
-    course: &Course,
-    object: &NodeObject,
-    (changed, downtime): (usize, Duration),
-    events: Sink,
-) -> Result<Applied> {
-    let target = journal.header.target.clone();
-    let mut owned = standing.owned();
-    owned.extend(journal.originals.clone());
-    let settled = owned.clone();
-    owned.retain(|id, _| target.world.contains_key(id) || target.leave.contains(id) || target.absent.contains(id));
+fn commit(mut engine: Engine<'_>, standing: &Standing) -> Result<Applied> {
+    let header = &engine.journal.header;
+    let Target { world, leave, absent } = &header.target;
+    let settled = engine.owned.clone();
+    let mut owned = settled.clone();
+    owned.retain(|id, _| world.contains_key(id) || leave.contains(id) || absent.contains(id));
     // Items that an uninstall found only by our marks are not kept for a rollback.
-    if journal.header.about.is_none() {
+    if header.about.is_none() {
         owned.clear();
     }
     let generation = standing.next_generation();
-    let header = &journal.header;
-    let receipt =
-        Receipt::new(generation, &header.run, &header.command, node.now(), header.about.clone(), target, owned);
-    receipt.save(node)?;
-    tell(node, &mut journal, course, object, events)?;
+    let (now, about, target) = (engine.node.now(), header.about.clone(), header.target.clone());
+    let receipt = Receipt::new(generation, &header.run, &header.command, now, about, target, owned);
+    receipt.save(engine.node)?;
+    engine.take_rest()?;
+    let Engine { node, object, journal, changed, downtime, events, .. } = engine;
     leave_cordon(node, &journal, object)?;
     if journal.header.terms.removal == Removal::default() {
         journal.end(node)?;
@@ -444,5 +397,6 @@ fn commit(
     }
     let former = standing.receipts.iter().filter(|former| former.generation < generation);
     retention::collect(node, &former.chain([&receipt]).collect::<Vec<_>>(), &settled, events);
-    Ok(Applied { changed, generation: receipt.about.is_some().then_some(generation), downtime })
+    let generation = receipt.about.is_some().then_some(generation);
+    Ok(Applied { changed, generation, downtime: downtime.total })
 }

@@ -1,6 +1,8 @@
 //! The record that a finished run has left the Node cordoned, so that a later run uncordons it. During a run the
 //! journal records it.
 
+use std::fmt::{self, Display};
+
 use anyhow::{Context, Result};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -27,6 +29,14 @@ pub struct Cordon {
 
 fn path() -> WinPath {
     WinPath::known(STATE_DIR).join("state").join("cordon.json")
+}
+
+/// For example `reconfigure (run R, since T), with node win-a1 cordoned`.
+impl Display for Cordon {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { command, run, since, node, .. } = self;
+        write!(f, "{command} (run {run}, since {since:.0}), with node {node} cordoned")
+    }
 }
 
 impl Cordon {

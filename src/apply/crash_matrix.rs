@@ -9,8 +9,9 @@ use std::time::Duration;
 use anyhow::Result;
 use tempfile::TempDir;
 
-use super::converge::{Change, apply, plan, resume, undo};
+use super::converge::{self, Change, plan, unproven};
 use super::journal::Terms;
+use super::node_object::NodeObject;
 use super::receipt::About;
 use super::standing::{Applied, Standing};
 use super::store;
@@ -26,8 +27,24 @@ use crate::node::sandbox::model::{Model, Name};
 use crate::node::{Node, STATE_DIR};
 use crate::plan::Target;
 use crate::plan::desired::{Inputs, KubeconfigFile, desired};
-use crate::report::event::Event;
+use crate::report::event::{Event, Sink};
 use crate::values::{Sha256, WinPath};
+
+/// The engine's three ways, without a cluster.
+fn apply(node: &mut dyn Node, change: &Change, events: Sink) -> Result<Applied> {
+    let standing = Standing::load(node)?;
+    converge::apply(node, &standing, &NodeObject::unknown(), change, &unproven, events)
+}
+
+fn resume(node: &mut dyn Node, events: Sink) -> Result<Applied> {
+    let standing = Standing::load(node)?;
+    converge::resume(node, &standing, &NodeObject::unknown(), &unproven, events)
+}
+
+fn undo(node: &mut dyn Node, events: Sink) -> Result<Applied> {
+    let standing = Standing::load(node)?;
+    converge::undo(node, &standing, &NodeObject::unknown(), events)
+}
 
 /// A sandbox node with items of another product and of an earlier manual Calico installation.
 struct Lab {

@@ -12,7 +12,15 @@ use super::store;
 use crate::fault::{Exit, Fault};
 use crate::item::Access;
 use crate::node::{Node, STATE_DIR, record};
+use crate::report::event::Sink;
 use crate::values::WinPath;
+use crate::wait::{self, Wait};
+
+/// How often it is tried while another run has the lock.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// `status` holds the lock for a moment, to see whether another process does.
+const FREED_WITHIN: Duration = Duration::from_millis(200);
 
 /// Held while a run changes things. The system releases it when the process ends for any reason.
 #[derive(Debug)]
@@ -31,11 +39,11 @@ pub struct Holder {
 }
 
 impl Lock {
-    /// Takes the lock.
+    /// Takes the lock; while another run has it, waits this long.
     ///
     /// # Errors
     /// `BUSY` naming the other run; or when the state folder cannot be created.
-    pub fn take(node: &mut dyn Node, holder: &Holder) -> Result<Self> {
+    pub fn take(node: &mut dyn Node, holder: &Holder, limit: Duration, events: Sink) -> Result<Self> {
         let folder = WinPath::known(STATE_DIR);
         // Everything of ours is below this folder, and inherits that nobody else may read it: `save` creates missing
         // folders with these rights.
@@ -50,19 +58,25 @@ impl Lock {
         };
         // The holder is written to a separate file: on Windows a locked file cannot be read.
         let about = node.disk(&folder.join("lock.json"));
-        let mut tries = 0;
-        let file = loop {
+        let wait = Wait { what: None, limit: limit.max(FREED_WITHIN), pause: LOOK, rest: &mut wait::sleep };
+        let told = &mut |event| {
+            if !limit.is_zero() {
+                events(event);
+            }
+        };
+        let taken = wait.until(node, told, |_, _, _| {
             let file = open()?;
             match file.try_lock() {
                 // A purge may have removed the file between the two calls: then the lock is on a deleted file.
-                Ok(()) if open()?.try_lock().is_err() => break file,
-                // `status` holds the lock for a moment, to see whether another process does.
-                Ok(()) | Err(TryLockError::WouldBlock) if tries < 10 => tries += 1,
-                Ok(()) | Err(TryLockError::WouldBlock) => return Err(busy(read(&about).as_ref()).into()),
-                Err(TryLockError::Error(error)) => return Err(error).context("take the lock"),
+                Ok(()) if open()?.try_lock().is_err() => Ok(Ok(file)),
+                Ok(()) | Err(TryLockError::WouldBlock) => {
+                    let who = read(&about).map(|holder| format!(": {} (run {})", holder.command, holder.run));
+                    Ok(Err(format!("the run in progress to end{}", who.unwrap_or_default())))
+                }
+                Err(TryLockError::Error(error)) => Err(error).context("take the lock"),
             }
-            std::thread::sleep(Duration::from_millis(20));
-        };
+        })?;
+        let Ok(file) = taken else { return Err(busy(read(&about).as_ref()).into()) };
         fs::write(&about, serde_json::to_vec(holder)?).context("say who holds the lock")?;
         Ok(Self { _file: file, holder: about })
     }

@@ -10,7 +10,7 @@ use super::store;
 use crate::calico::agent_config::{AgentConfig, FelixConfig};
 use crate::calico::services::{EXECUTABLE, FIREWALL_GROUP, FOLDER, is_ours};
 use crate::calico::{networks, registry};
-use crate::facts::Part;
+use crate::facts::{NodeFacts, Part};
 use crate::item::{Id, RegValue, State, Tree};
 use crate::node::{Listing, Node};
 use crate::paths;
@@ -25,10 +25,10 @@ const ROOT: &str = r"C:\CalicoWindows";
 ///
 /// # Errors
 /// When the node cannot be read: a failed query does not mean that nothing is there.
-pub fn found(node: &dyn Node, owned: &Owned) -> Result<BTreeSet<Id>> {
+pub fn found(node: &dyn Node, owned: &Owned, facts: &NodeFacts) -> Result<BTreeSet<Id>> {
     let mut found = marked(node)?;
     if !found.is_empty() {
-        found.extend(unmarked(node)?);
+        found.extend(unmarked(node, facts)?);
     }
     found.retain(|id| !owned.contains_key(id));
     Ok(found)
@@ -84,7 +84,7 @@ fn root(node: &dyn Node) -> WinPath {
     said.unwrap_or_else(|| WinPath::known(ROOT))
 }
 
-fn unmarked(node: &dyn Node) -> Result<BTreeSet<Id>> {
+fn unmarked(node: &dyn Node, facts: &NodeFacts) -> Result<BTreeSet<Id>> {
     let mut found = BTreeSet::new();
     let bootstrap = networks::bootstrap_prefix();
     for (id, state) in node.list(Listing::Networks).context("list the HNS networks")? {
@@ -96,11 +96,10 @@ fn unmarked(node: &dyn Node) -> Result<BTreeSet<Id>> {
             }
         }
     }
-    let facts = node.facts().context("measure the node")?;
     if let Some(why) = facts.untold(Part::Runtime) {
         bail!("{why}");
     }
-    if let Some(runtime) = facts.runtime {
+    if let Some(runtime) = &facts.runtime {
         found.extend(cni(node, &runtime.cni_conf_dir, &runtime.cni_bin_dir)?);
     }
     Ok(found)

@@ -19,4 +19,4 @@ mod stale_files;
 pub mod standing;
 pub mod steps;
 pub mod store;
-mod waits;
+pub mod waits;

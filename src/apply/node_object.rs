@@ -35,44 +35,26 @@ pub struct Access {
 }
 
 /// The Node, and the cluster to ask about it.
-pub struct NodeObject<'a> {
+pub struct NodeObject {
     name: String,
-    cluster: Reach<'a>,
+    /// Or why it cannot be asked.
+    cluster: Result<Cluster, String>,
     /// How long pods may take to end.
     limit: Duration,
     /// Why the cluster did not answer, once it did not: notes on the Node are not worth a second wait.
     silent: RefCell<Option<String>>,
 }
 
-enum Reach<'a> {
-    Known(&'a Cluster),
-    Found(Box<Cluster>),
-    /// Why it cannot be asked.
-    Away(String),
-}
-
-impl<'a> NodeObject<'a> {
-    /// With a cluster that has answered before. `limit`: how long pods may take to end.
-    pub fn new(name: &str, cluster: &'a Cluster, limit: Option<Duration>) -> Self {
-        Self::with(name, Reach::Known(cluster), limit)
-    }
-
-    /// With the result of looking for the cluster.
-    pub fn found(name: &str, cluster: Result<Cluster>) -> Self {
-        let reach = match cluster {
-            Ok(cluster) => Reach::Found(Box::new(cluster)),
-            Err(error) => Reach::Away(format!("{error:#}")),
-        };
-        Self::with(name, reach, None)
+impl NodeObject {
+    /// With the cluster, if it was found. `limit`: how long pods may take to end.
+    pub fn new(name: &str, cluster: Result<Cluster>, limit: Option<Duration>) -> Self {
+        let cluster = cluster.map_err(|error| format!("{error:#}"));
+        Self { name: name.to_owned(), cluster, limit: limit.unwrap_or(LIMIT), silent: RefCell::default() }
     }
 
     /// Without a Node: nothing can be asked.
     pub fn unknown() -> Self {
-        Self::with("", Reach::Away("it is not known which Node this machine is".into()), None)
-    }
-
-    fn with(name: &str, cluster: Reach<'a>, limit: Option<Duration>) -> Self {
-        Self { name: name.to_owned(), cluster, limit: limit.unwrap_or(LIMIT), silent: RefCell::default() }
+        Self::new("", Err(Error::msg("it is not known which Node this machine is")), None)
     }
 
     pub fn name(&self) -> &str {
@@ -80,13 +62,8 @@ impl<'a> NodeObject<'a> {
     }
 
     fn cluster(&self) -> Result<&Cluster> {
-        match &self.cluster {
-            Reach::Known(cluster) => Ok(cluster),
-            Reach::Found(cluster) => Ok(cluster),
-            Reach::Away(why) => {
-                Err(Error::msg(why.clone()).context(format!("ask the cluster about Node {}", self.name)))
-            }
-        }
+        let what = || format!("ask the cluster about Node {}", self.name);
+        self.cluster.as_ref().map_err(|why| Error::msg(why.clone()).context(what()))
     }
 
     /// Returns the Node's items; empty if there is no such Node.
@@ -144,6 +121,14 @@ impl<'a> NodeObject<'a> {
         let drained = cluster.drain(&self.name, options, &cancel::asked, &mut *events);
         cluster.take_events().into_iter().for_each(events);
         drained
+    }
+
+    /// Whether the cluster answers.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn reach(&self) -> Result<()> {
+        self.while_it_answers(Cluster::reach)
     }
 
     fn known(&self) -> Result<Vec<PodOnNode>> {
@@ -257,7 +242,7 @@ impl<'a> NodeObject<'a> {
     /// Deletes the endpoints of pods, and then the pods: a pod never gets another endpoint. Names the pods that no
     /// controller re-creates.
     fn drop(&self, node: &mut dyn Node, live: &[Endpoint], events: Sink) -> Result<()> {
-        let known = self.known();
+        let known = self.while_it_answers(|cluster| cluster.pods_on(&self.name));
         for endpoint in live {
             node.delete_endpoint(&endpoint.id)?;
         }

@@ -7,34 +7,31 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::journal::{Header, Journal, Renewed, Terms};
-use super::retention;
-use super::stale_files;
+use super::node_object::NodeObject;
 use super::standing::{Applied, Standing};
-use super::store;
+use super::steps::Engine;
+use super::{retention, stale_files, store};
 use crate::fault::{Exit, Fault};
 use crate::item::{Access, Id, State};
 use crate::node::Node;
-use crate::plan::Owned;
+use crate::plan::{Owned, Step};
 use crate::report::event::Sink;
 use crate::values::{Sha256, WinPath};
 
 /// Replaces the contents of files that install wrote, one step each, for SYSTEM and Administrators only. The caller
-/// holds the lock.
+/// holds the lock, and has ended an interrupted run.
 ///
 /// # Errors
-/// Fault `InterruptedRun` if a run of another kind must be finished first, `NotInstalled` for a file that is not in the
-/// current generation; and when the disk refuses: then call [`super::converge::undo_with`].
+/// Fault `NotInstalled` for a file that is not in the current generation; and when the disk refuses: then call
+/// [`super::converge::undo`].
 pub fn replace(
     node: &mut dyn Node,
-    run: &str,
-    command: &str,
+    standing: &Standing,
+    (run, command): (&str, &str),
     terms: Terms,
     files: &[(WinPath, Vec<u8>)],
     events: Sink<'_>,
 ) -> Result<Applied> {
-    let standing = Standing::load(node)?;
-    may_begin(&standing)?;
-    let standing = finish_interrupted(node, standing, events)?;
     let mut renewed = Vec::new();
     for (path, bytes) in files {
         let state = standing.receipt().and_then(|receipt| receipt.target.world.get(&Id::File(path.clone())));
@@ -53,7 +50,7 @@ pub fn replace(
     let (from, about) = (Some(receipt.generation), receipt.about.as_ref());
     let header = Header::new(run, command, from, &receipt.target, about, Terms { renewed, ..terms }, node.now());
     let journal = Journal::begin(node, header, Owned::new())?;
-    finish(node, &standing, journal, false, events)
+    finish(node, standing, journal, false, events).map(|(applied, _)| applied)
 }
 
 /// Checks that no run of another kind must be ended first.
@@ -81,30 +78,30 @@ pub fn finish_interrupted(node: &mut dyn Node, mut standing: Standing, events: S
     match standing.journal.take() {
         Some(journal) if journal.header.terms.is_renewal() => {
             stale_files::sweep_of(node, &standing, &journal, events)?;
-            finish(node, &standing, journal, false, events)?;
-            Standing::load(node)
+            finish(node, &standing, journal, false, events).map(|(_, standing)| standing)
         }
         journal => Ok(Standing { journal, ..standing }),
     }
 }
 
-/// Finishes or undoes the run.
+/// Finishes or undoes the run. Also returns the state of the node afterwards.
 ///
 /// # Errors
 /// When the disk refuses.
 pub(super) fn finish(
     node: &mut dyn Node,
     standing: &Standing,
-    mut journal: Journal,
+    journal: Journal,
     back: bool,
     events: Sink<'_>,
-) -> Result<Applied> {
-    let renewed = journal.header.terms.renewed.clone();
+) -> Result<(Applied, Standing)> {
+    let renewed = &journal.header.terms.renewed;
     let wanted = |renewed: &Renewed| if back { renewed.before.clone() } else { renewed.after.clone() };
     // The receipts first: otherwise `repair` would restore an old token.
-    for mut receipt in standing.receipts.iter().cloned() {
+    let mut receipts = standing.receipts.clone();
+    for receipt in &mut receipts {
         let mut changed = false;
-        for file in &renewed {
+        for file in renewed {
             if let Some(State::File { sha256, .. }) = receipt.target.world.get_mut(&Id::File(file.path.clone())) {
                 let digest: Sha256 = wanted(file);
                 changed |= *sha256 != digest;
@@ -115,19 +112,24 @@ pub(super) fn finish(
             receipt.save(node)?;
         }
     }
-    let mut changed = 0;
-    for (n, file) in renewed.iter().enumerate() {
+    let mut steps = Vec::new();
+    for file in renewed {
         let id = Id::File(file.path.clone());
-        let state = State::File { sha256: wanted(file), access: Access::Administrators };
-        journal.step(node, n + 1, renewed.len(), &id)?;
-        if node.get(&id)?.as_ref() != Some(&state) {
-            node.put(&id, Some(&state))?;
-            changed += 1;
+        let after = Some(State::File { sha256: wanted(file), access: Access::Administrators });
+        let before = node.get(&id)?;
+        if before != after {
+            steps.push(Step::Put { id, before, after });
         }
     }
+    let object = NodeObject::unknown();
+    let mut engine = Engine::new(node, &object, journal, standing.owned(), (Vec::new(), steps), events);
+    // One file of a pair is no login, so they are all taken.
+    engine.take_rest()?;
+    let Engine { node, journal, changed, events, .. } = engine;
     journal.end(node)?;
     // The old token must not remain on the disk.
-    retention::tidy(node, events);
+    let standing = Standing { receipts, journal: None, unreadable: standing.unreadable.clone() };
+    retention::tidy(node, &standing, events);
     let generation = standing.receipt().map(|receipt| receipt.generation);
-    Ok(Applied { changed, generation, downtime: Duration::ZERO })
+    Ok((Applied { changed, generation, downtime: Duration::ZERO }, standing))
 }

@@ -22,10 +22,10 @@ struct Bounds {
 
 const BOUNDS: Bounds = Bounds { generations: 5, receipts: 50, store: 1 << 30 };
 
-/// Deletes what was stored for a run that then never began: a token must not remain. Reports by an event what cannot be
-/// deleted.
-pub fn tidy(node: &dyn Node, events: Sink) {
-    if let Ok(Standing { receipts, journal: None, .. }) = Standing::load(node) {
+/// Deletes what was stored for a run that then never began: a token must not remain. Not while a run is to be ended.
+/// Reports by an event what cannot be deleted.
+pub fn tidy(node: &dyn Node, standing: &Standing, events: Sink) {
+    if let Standing { receipts, journal: None, .. } = standing {
         collect(node, &receipts.iter().collect::<Vec<_>>(), &Owned::new(), events);
         if let Err(error) = stale_files::sweep(node, []) {
             events(Event::Warning { id: "StoreNotTidy", message: format!("{error:#}") });
@@ -38,7 +38,7 @@ pub fn tidy(node: &dyn Node, events: Sink) {
 pub(super) fn collect(node: &dyn Node, receipts: &[&Receipt], settled: &Owned, events: Sink) {
     let needed = needed(receipts, &BOUNDS, |names| store::size(node, names));
     let trimmed = surplus(receipts, &BOUNDS).iter().try_for_each(|receipt| receipt.remove(node));
-    match trimmed.and_then(|()| store::collect(node, &needed, settled)) {
+    match trimmed.and_then(|()| store::collect(node, receipts, &needed, settled)) {
         Ok(stay) => stay.iter().for_each(|original| events(kept(original))),
         Err(error) => {
             let message = format!("the store still holds what nothing needs any more: {error:#}");

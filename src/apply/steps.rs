@@ -19,77 +19,189 @@ use crate::plan::diff::diff;
 use crate::plan::order::{NODE_SERVICE, phase};
 use crate::plan::{Owned, Step, Target};
 use crate::report::event::{Event, Sink};
+use crate::wait::Wait;
 
-/// How long a file may look wrong after the last step. Calico's node startup rewrites `nodename`, and empties it first.
-const WRITTEN_ANEW: Duration = Duration::from_secs(2);
+/// How long a file may look wrong after the last step: Calico's node startup rewrites `nodename`, and empties it first.
+const REWRITTEN_WITHIN: Duration = Duration::from_secs(2);
 
-/// The steps of a run, in the order in which they are taken.
-pub(super) struct Course {
-    steps: Vec<Step>,
+/// A run of the engine: its journal, and the steps in the order in which they are taken.
+pub(super) struct Engine<'a> {
+    pub node: &'a mut dyn Node,
+    pub object: &'a NodeObject,
+    pub journal: Journal,
+    /// Everything that is ours, with its original.
+    pub owned: Owned,
+    pub steps: Vec<Step>,
     /// Where the steps begin that are taken after the machine has reached its target and the proof succeeded.
     proven: usize,
+    /// Steps that changed something.
+    pub changed: usize,
+    pub downtime: Downtime,
+    pub events: Sink<'a>,
 }
 
-impl Course {
-    pub fn new(mut steps: Vec<Step>, after: Vec<Step>) -> Self {
+impl<'a> Engine<'a> {
+    /// `after`: the steps after the proof.
+    pub fn new(
+        node: &'a mut dyn Node,
+        object: &'a NodeObject,
+        journal: Journal,
+        owned: Owned,
+        (mut steps, after): (Vec<Step>, Vec<Step>),
+        events: Sink<'a>,
+    ) -> Self {
         let proven = steps.len();
         steps.extend(after);
-        Self { steps, proven }
+        let downtime = Downtime::default();
+        Self { node, object, journal, owned, steps, proven, changed: 0, downtime, events }
     }
 
-    pub fn steps(&self) -> &[Step] {
-        &self.steps
-    }
-}
-
-/// Takes the steps up to the proof, and checks that the target is reached.
-pub(super) fn take(
-    node: &mut dyn Node,
-    journal: &mut Journal,
-    target: &Target,
-    owned: &Owned,
-    course: &Course,
-    object: &NodeObject,
-    events: Sink,
-) -> Result<(usize, Duration)> {
-    let (mut changed, mut downtime) = take_steps(node, journal, target, course, 0..course.proven, object, events)?;
-    let mut left = left(node, target, owned)?;
-    if await_missing(node, &left, events)? {
-        left = self::left(node, target, owned)?;
-    }
-    let is_file = |step: &Step| matches!(step.id(), Id::File(_) | Id::CniConf(_));
-    let mut waited = Duration::ZERO;
-    while left.iter().any(is_file) && waited < WRITTEN_ANEW {
-        node.pause(LOOK);
-        waited += LOOK;
-        left = self::left(node, target, owned)?;
-    }
-    // A service that was still creating the network when the plan was made may have created one before it was stopped.
-    if !left.is_empty() && left.iter().all(|step| step.id().is_derived()) {
-        let again = Course::new(left, Vec::new());
-        let (more, longer) = take_steps(node, journal, target, &again, 0..again.proven, object, events)?;
-        (changed, downtime) = (changed + more, downtime + longer);
-        left = self::left(node, target, owned)?;
-    }
-    if let Some(step) = left.first() {
+    /// Takes the steps up to the proof, and checks that the target is reached.
+    pub fn take(&mut self, goal: &Target) -> Result<()> {
+        self.take_steps(goal, 0..self.proven)?;
+        let mut left = left(self.node, goal, &self.owned)?;
+        if self.await_missing(&left)? {
+            left = self::left(self.node, goal, &self.owned)?;
+        }
+        let is_file = |step: &Step| matches!(step.id(), Id::File(_) | Id::CniConf(_));
+        if left.iter().any(is_file) {
+            let rest = &mut |node: &mut dyn Node, time| {
+                node.pause(time);
+                Ok(())
+            };
+            let wait = Wait { what: Some("rewritten files"), limit: REWRITTEN_WITHIN, pause: LOOK, rest };
+            let _they_may_stay_wrong = wait.until(self.node, self.events, |node, _, _| {
+                left = self::left(node, goal, &self.owned)?;
+                Ok(if left.iter().any(is_file) { Err(String::new()) } else { Ok(()) })
+            })?;
+        }
+        // A service that was still creating the network when the plan was made may have created one before it was
+        // stopped.
+        if !left.is_empty() && left.iter().all(|step| step.id().is_derived()) {
+            let after = self.steps.split_off(self.proven);
+            self.proven = left.len();
+            self.steps = left;
+            self.take_steps(goal, 0..self.proven)?;
+            self.steps.extend(after);
+            left = self::left(self.node, goal, &self.owned)?;
+        }
+        let Some(step) = left.first() else { return Ok(()) };
         let what: Vec<String> = left.iter().map(|step| step.id().to_string()).collect();
-        return Err(Fault::new(
-            Exit::VerifyFailed,
-            "NotConverged",
-            format!("after the last step these are still not as wanted: {}{}", what.join(", "), apart(node)?),
-        )
-        .hint(format!(
-            "something on this machine changes {} at the same time; find it, then run: calicoctl-win resume",
-            step.id()
-        ))
-        .into());
+        let adapters = on_two_adapters(self.node)?;
+        let what = format!("after the last step these are still not as wanted: {}{adapters}", what.join(", "));
+        Err(Fault::new(Exit::VerifyFailed, "NotConverged", what)
+            .hint(format!(
+                "something on this machine changes {} at the same time; find it, then run: calicoctl-win resume",
+                step.id()
+            ))
+            .into())
     }
-    Ok((changed, downtime))
+
+    /// Waits for networks that existed when the plan was made and do not exist now: on its first start since boot,
+    /// CalicoNode removes and re-creates the old ones. Returns whether there were any.
+    fn await_missing(&mut self, left: &[Step]) -> Result<bool> {
+        let mut waited = false;
+        let wrong =
+            |id: &Id| left.iter().any(|step| matches!(step, Step::Put { id: other, after: None, .. } if other == id));
+        for step in left {
+            // It may exist by now: what counts is that it did not when the remaining steps were planned.
+            if let Step::Await { id, state, within } = step
+                && !wrong(id)
+                && self.node.get(&Id::Running(NODE_SERVICE.into()))?.is_some()
+            {
+                await_item(self.node, id, state, *within, self.events)?;
+                waited = true;
+            }
+        }
+        Ok(waited)
+    }
+
+    /// Takes the steps after the proof, without a goal of the machine: the items of the Node, or renewed files. They
+    /// are not cancelled. A machine that works is not undone because a note failed.
+    pub fn take_rest(&mut self) -> Result<()> {
+        self.object.ask_again();
+        self.take_steps(&Target::default(), self.proven..self.steps.len())
+    }
+
+    fn take_steps(&mut self, goal: &Target, taken: Range<usize>) -> Result<()> {
+        let steps = self.steps.clone();
+        let phases = phases(&steps);
+        let (mut noticed, mut end) = (false, 0);
+        for (index, (phase, length)) in phases.iter().enumerate() {
+            let part = end..end + length;
+            end = part.end;
+            if !taken.contains(&part.start) {
+                continue;
+            }
+            let begun = self.node.now();
+            (self.events)(Event::PhaseStarted { phase, place: Some((index + 1, phases.len())) });
+            let mut said = None;
+            for at in part.clone() {
+                let step = &steps[at];
+                if !noticed && touches_host_network(step, &steps) {
+                    noticed = true;
+                    (self.events)(Event::ConnectivityNotice {
+                        message: "Windows is about to rebuild the virtual switch: this machine's network pauses and remote sessions may drop; the run goes on without them".into(),
+                        resume_with: "calicoctl-win status --wait".into(),
+                    });
+                }
+                if at < self.proven {
+                    cancel::check()?;
+                }
+                self.journal.step(self.node, at + 1, steps.len(), step.id())?;
+                self.downtime.before(step, self.node.now());
+                match self.take_step(step, &steps, goal) {
+                    Ok(message) => said = message.or(said),
+                    Err(error) => {
+                        (self.events)(Event::PhaseFailed { phase, message: format!("{error:#}") });
+                        return Err(error);
+                    }
+                }
+                self.downtime.after(step, self.node.now());
+            }
+            let message = said.unwrap_or_else(|| summary(&steps[part]));
+            let took = since(begun, self.node.now());
+            (self.events)(Event::PhaseCompleted { phase, message, changed: true, took });
+        }
+        Ok(())
+    }
+
+    /// Takes one step. Returns what there is to tell of it, besides its item.
+    fn take_step(&mut self, step: &Step, steps: &[Step], goal: &Target) -> Result<Option<String>> {
+        let Self { node, object, journal, events, .. } = self;
+        match step {
+            Step::Put { id, after, .. } if id.is_in_cluster() => {
+                return put_in_cluster(journal, object, id, after.as_ref(), events).map(Some);
+            }
+            Step::Drain { .. } => {
+                let options = journal.header.terms.drain.clone().unwrap_or_default();
+                return Ok(Some(object.drain(&options, events)?.done()));
+            }
+            Step::Put { id, before, after } => {
+                // The agent may write its own values until it is stopped.
+                let own = registry::agents_own().contains(id);
+                let any = own || id.is_derived() || comes_with_release(id, steps);
+                clear_for(*node, step, steps, goal)?;
+                self.changed += usize::from(put(*node, id, before.as_ref(), after.as_ref(), any, events)?);
+            }
+            Step::Await { id, state, within } => {
+                await_item(*node, id, state, *within, events)?;
+                if matches!(id, Id::Running(_)) && has_another_network(journal, steps, goal) {
+                    object.restart_kube_proxy(goal.leave.contains(&Id::Running(kube_proxy::NAME.into())), events);
+                }
+            }
+            Step::Vacate { id } => {
+                still_cordoned(steps, object)?;
+                object.vacate(*node, &id.target(), journal.header.terms.drops_pods, events)?;
+            }
+        }
+        Ok(None)
+    }
 }
 
-/// HNS may make `Calico` on another adapter than `External`, where a machine has several (rke2 issue 3533). Returns that
+/// HNS may make `Calico` on another adapter than `External`, if a machine has several (rke2 issue 3533). Returns that
 /// for people; empty if both are on one.
-fn apart(node: &dyn Node) -> Result<String> {
+fn on_two_adapters(node: &dyn Node) -> Result<String> {
     let adapter = |name: &str| -> Result<Option<String>> {
         Ok(match node.get(&Id::Network(name.into()))? {
             Some(State::Network(network)) => network.adapter,
@@ -104,113 +216,11 @@ fn apart(node: &dyn Node) -> Result<String> {
     })
 }
 
-/// Waits for networks that existed when the plan was made and do not exist now: on its first start since boot,
-/// CalicoNode removes and re-creates the old ones. Returns whether there were any.
-fn await_missing(node: &mut dyn Node, left: &[Step], events: Sink) -> Result<bool> {
-    let mut waited = false;
-    let wrong =
-        |id: &Id| left.iter().any(|step| matches!(step, Step::Put { id: other, after: None, .. } if other == id));
-    for step in left {
-        // It may exist by now: what counts is that it did not when the remaining steps were planned.
-        if let Step::Await { id, state, within } = step
-            && !wrong(id)
-            && node.get(&Id::Running(NODE_SERVICE.into()))?.is_some()
-        {
-            await_item(node, id, state, *within, events)?;
-            waited = true;
-        }
-    }
-    Ok(waited)
-}
-
 /// Returns the steps that are still needed. Folders of ours remain while they contain files of others.
 fn left(node: &dyn Node, target: &Target, owned: &Owned) -> Result<Vec<Step>> {
     let mut left = diff(target, &observe(node, target, owned)?, owned);
     left.retain(|step| !matches!(step, Step::Put { id: Id::Dir(_), after: None, .. }));
     Ok(left)
-}
-
-/// Takes the steps after the proof: the items of the Node. A machine that works is not undone because a note failed.
-pub(super) fn tell(
-    node: &mut dyn Node,
-    journal: &mut Journal,
-    course: &Course,
-    object: &NodeObject,
-    events: Sink,
-) -> Result<()> {
-    object.ask_again();
-    let rest = course.proven..course.steps.len();
-    take_steps(node, journal, &Target::default(), course, rest, object, events).map(drop)
-}
-
-fn take_steps(
-    node: &mut dyn Node,
-    journal: &mut Journal,
-    target: &Target,
-    course: &Course,
-    taken: Range<usize>,
-    object: &NodeObject,
-    events: Sink,
-) -> Result<(usize, Duration)> {
-    let steps = course.steps();
-    let phases = phases(steps);
-    let (mut changed, mut clock) = (0, Downtime::default());
-    let mut noticed = false;
-    let mut done = 0;
-    for (index, (name, length)) in phases.iter().enumerate() {
-        if !taken.contains(&done) {
-            done += length;
-            continue;
-        }
-        let (name, begun) = (*name, node.now());
-        events(Event::PhaseStarted { phase: name, place: Some((index + 1, phases.len())) });
-        let part = &steps[done..done + length];
-        let mut said = None;
-        for (offset, step) in part.iter().enumerate() {
-            if !noticed && touches_host_network(step, steps) {
-                noticed = true;
-                events(Event::ConnectivityNotice {
-                    message: "Windows is about to rebuild the virtual switch: this machine's network pauses and remote sessions may drop; the run goes on without them".into(),
-                    resume_with: "calicoctl-win status --wait".into(),
-                });
-            }
-            if done < course.proven {
-                cancel::check()?;
-            }
-            journal.step(node, done + offset + 1, steps.len(), step.id())?;
-            clock.before(step, node.now());
-            let result = match step {
-                Step::Put { id, after, .. } if id.is_in_cluster() => {
-                    put_in_cluster(journal, object, id, after.as_ref(), events).map(|message| said = Some(message))
-                }
-                Step::Drain { .. } => drain(journal, object, events).map(|message| said = Some(message)),
-                Step::Put { id, before, after } => {
-                    // The agent may write its own values until it is stopped.
-                    let own = registry::agents_own().contains(id);
-                    let any = own || id.is_derived() || comes_with_release(id, steps);
-                    clear_for(node, step, steps, target)
-                        .and_then(|()| put(node, id, before.as_ref(), after.as_ref(), any, events))
-                        .map(|did| changed += usize::from(did))
-                }
-                Step::Await { id, state, within } => await_item(node, id, state, *within, events).map(|()| {
-                    if matches!(id, Id::Running(_)) && has_another_network(journal, steps, target) {
-                        object.restart_kube_proxy(target.leave.contains(&Id::Running(kube_proxy::NAME.into())), events);
-                    }
-                }),
-                Step::Vacate { id } => still_cordoned(steps, object)
-                    .and_then(|()| object.vacate(node, &id.target(), journal.header.terms.drops_pods, events)),
-            };
-            if let Err(error) = result {
-                events(Event::PhaseFailed { phase: name, message: format!("{error:#}") });
-                return Err(error);
-            }
-            clock.after(step, node.now());
-        }
-        let message = said.unwrap_or_else(|| summary(part));
-        events(Event::PhaseCompleted { phase: name, message, changed: true, took: since(begun, node.now()) });
-        done += length;
-    }
-    Ok((changed, clock.total()))
 }
 
 /// Whether the run has replaced the pods' network that was there, or the run that it ends has.
@@ -266,12 +276,6 @@ pub(super) fn put_note(object: &NodeObject, id: &Id, after: Option<&State>, even
     };
     events(Event::Warning { id: warning, message });
     format!("node {name} is not told")
-}
-
-fn drain(journal: &Journal, object: &NodeObject, events: Sink) -> Result<String> {
-    let options = journal.header.terms.drain.clone().unwrap_or_default();
-    let drained = object.drain(&options, events)?;
-    Ok(drained.done())
 }
 
 /// If pods were moved away, none may have been started since: somebody may have uncordoned the Node. If the cluster
@@ -425,9 +429,9 @@ fn touches_host_network(step: &Step, steps: &[Step]) -> bool {
 
 /// From the first service stopped to the last one started.
 #[derive(Debug, Default)]
-struct Downtime {
+pub(super) struct Downtime {
     stopped: Option<Timestamp>,
-    total: Duration,
+    pub total: Duration,
 }
 
 impl Downtime {
@@ -441,9 +445,5 @@ impl Downtime {
         if let (Some(stopped), Step::Put { id: Id::Running(_), after: Some(_), .. }) = (self.stopped, step) {
             self.total = since(stopped, now);
         }
-    }
-
-    const fn total(&self) -> Duration {
-        self.total
     }
 }

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::receipt::{self, Receipt};
+use super::receipt::Receipt;
 use crate::fault::{Exit, Fault};
 use crate::item::{Access, Id, Manifest, State, Tree};
 use crate::node::{Node, STATE_DIR, STORE_DIR, files, record, withdrawn};
@@ -233,11 +233,16 @@ pub fn size(node: &dyn Node, names: &BTreeSet<String>) -> u64 {
 
 /// Removes what no generation needs any more: secrets first of all. See [`discard_tree`] for what remains of a tree. An
 /// original whose only copy is in the store is removed only by the run that restored the item, which had `settled` it.
-/// Returns the remaining ones that no record mentions.
+/// Returns the remaining ones that no record mentions. `receipts`: all of them.
 ///
 /// # Errors
 /// When something cannot be removed.
-pub fn collect(node: &dyn Node, needed: &BTreeSet<String>, settled: &Owned) -> Result<Vec<Original>> {
+pub fn collect(
+    node: &dyn Node,
+    receipts: &[&Receipt],
+    needed: &BTreeSet<String>,
+    settled: &Owned,
+) -> Result<Vec<Original>> {
     let mut needed = needed.clone();
     let mut stay = Vec::new();
     for (file, original) in written_down(node)? {
@@ -261,7 +266,7 @@ pub fn collect(node: &dyn Node, needed: &BTreeSet<String>, settled: &Owned) -> R
                 continue;
             }
             if path.is_dir() {
-                discard_tree(node, &name)?;
+                discard_tree(node, receipts, &name)?;
             } else {
                 fs::remove_file(&path).with_context(|| format!("remove {} from the store", path.display()))?;
             }
@@ -278,7 +283,7 @@ pub const KEPT: &str = "kept";
 ///
 /// # Errors
 /// When something cannot be kept or removed.
-pub fn discard_tree(node: &dyn Node, name: &str) -> Result<()> {
+pub fn discard_tree(node: &dyn Node, receipts: &[&Receipt], name: &str) -> Result<()> {
     let path = node.disk(&tree(name));
     if !path.exists() {
         return Ok(());
@@ -295,7 +300,7 @@ pub fn discard_tree(node: &dyn Node, name: &str) -> Result<()> {
     }
     // Without a manifest, the release was not completely staged.
     if let Ok(manifest) = manifest(&path) {
-        for file in foreign_files(&path, &manifest, &written(node)?)? {
+        for file in foreign_files(&path, &manifest, &written(receipts))? {
             let kept = node.disk(&own.join(KEPT).join(short)).join(&file);
             move_to(&path.join(&file), &kept).with_context(|| format!("keep {}", file.display()))?;
         }
@@ -305,9 +310,9 @@ pub fn discard_tree(node: &dyn Node, name: &str) -> Result<()> {
 
 /// Returns the files that we wrote into a release, if nothing was there before, relative to it and in lower case:
 /// etcd's key for example.
-fn written(node: &dyn Node) -> Result<BTreeSet<String>> {
+fn written(receipts: &[&Receipt]) -> BTreeSet<String> {
     let mut written = BTreeSet::new();
-    for receipt in receipt::all(node)?.into_iter().filter_map(|(_, receipt)| receipt.ok()) {
+    for receipt in receipts {
         let tree = |id: &Id| if let Id::Tree(root) = id { Some(root.clone()) } else { None };
         let trees: Vec<WinPath> = receipt.target.world.keys().filter_map(tree).collect();
         for (id, _) in receipt.owned.iter().filter(|(_, original)| original.is_none()) {
@@ -319,7 +324,7 @@ fn written(node: &dyn Node) -> Result<BTreeSet<String>> {
             }
         }
     }
-    Ok(written)
+    written
 }
 
 /// Returns the files in a tree that neither the release nor we put there, relative to it. What confd writes into its

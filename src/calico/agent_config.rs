@@ -56,6 +56,11 @@ impl AgentConfig {
         (self, FelixConfig { env: own })
     }
 
+    /// The kubeconfig of the programs; none if they need none.
+    pub fn kubeconfig(&self) -> Option<WinPath> {
+        self.startup.env.get("KUBECONFIG")?.parse().ok()
+    }
+
     /// Where Calico keeps its data, from the programs' environment.
     pub fn datastore(&self) -> Datastore {
         let told = |name: &str| self.startup.env.get(name).map(String::as_str).unwrap_or_default();

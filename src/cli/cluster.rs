@@ -1,15 +1,12 @@
 //! `cluster check`: the checks that need no node, from any machine. `cluster prepare`: the patches that a cluster needs
 //! before it can have Windows nodes.
 
-use std::path::PathBuf;
-use std::rc::Rc;
-
 use anyhow::Result;
 
 use super::args::ClusterVerb;
 use super::checks::show;
-use crate::cluster::{Cluster, FactsOptions, Patch, Preparation, Wishes};
-use crate::config::{Layered, Origin};
+use crate::cluster::{Cluster, Patch, Preparation, Wishes};
+use crate::config::Layered;
 use crate::facts::ClusterFacts;
 use crate::fault::{Exit, Fault};
 use crate::preflight::{Input, Scope};
@@ -18,29 +15,26 @@ use crate::report::event::Event;
 use crate::run::Ending;
 use crate::run::app::App;
 use crate::run::checks::{examine, tell};
-use crate::run::options::Source;
-use crate::settings::{self, Backend, Connection};
+use crate::run::context::Remote;
+use crate::settings::{self, Backend};
 
 pub(crate) fn run(verb: &ClusterVerb, app: &mut App) -> Result<Ending> {
-    let (layered, cluster) = open(app)?;
-    let asked = facts(&layered, &cluster);
-    for event in cluster.take_events() {
-        app.event(&event);
-    }
-    let facts = asked?;
+    let remote = Remote::open(app, false)?;
+    let facts = remote.facts(app)?;
     match verb {
         ClusterVerb::Check => {
-            let side = settings::cluster_side(&layered, None, &facts);
+            let side = settings::cluster_side(&remote.layered, None, &facts);
             let input = Input { side: Some(&side), cluster: Some(&facts), ..Input::default() };
-            let report = examine(app, &settings::run(&layered, None), Scope::Cluster, &input);
+            let report = examine(app, &remote.run, Scope::Cluster, &input);
             tell(app, &report);
             show(app, "cluster check", &report, false, None)
         }
-        ClusterVerb::Prepare { apply } => prepare(app, &layered, &cluster, &facts, *apply),
+        ClusterVerb::Prepare { apply } => prepare(app, &remote, &facts, *apply),
     }
 }
 
-fn prepare(app: &mut App, layered: &Layered, cluster: &Cluster, facts: &ClusterFacts, apply: bool) -> Result<Ending> {
+fn prepare(app: &mut App, remote: &Remote, facts: &ClusterFacts, apply: bool) -> Result<Ending> {
+    let Remote { layered, cluster, .. } = remote;
     let Preparation { patches, awaited } = cluster.preparation(facts, wishes(layered))?;
     let shown = ClusterPatches { patches: patches.iter().map(document).collect(), awaited: awaited.clone() };
     for what in &awaited {
@@ -59,9 +53,9 @@ fn prepare(app: &mut App, layered: &Layered, cluster: &Cluster, facts: &ClusterF
         return Ending::result(RunResult::new(Exit::Ok, false, nothing));
     }
     app.reporter.tell(text.trim_end());
-    app.confirm_change("the cluster", &format!("Make {} in {}?", counted(patches.len()), facts.server))?;
+    app.confirm("the cluster", &format!("Make {} in {}?", counted(patches.len()), facts.server), None)?;
     make(app, cluster, &patches)?;
-    let left = cluster.preparation(&self::facts(layered, cluster)?, wishes(layered))?;
+    let left = cluster.preparation(&remote.facts(app)?, wishes(layered))?;
     if let Some(patch) = left.patches.first() {
         let what = format!("{} was patched, and is as before: {}", patch.object, patch.why);
         return Err(Fault::new(Exit::VerifyFailed, "ClusterPatchReverted", what)
@@ -126,41 +120,4 @@ pub(crate) fn text(patches: &[Patch]) -> String {
         text.push('\n');
     }
     text
-}
-
-pub(super) fn facts(layered: &Layered, cluster: &Cluster) -> Result<ClusterFacts> {
-    let name = layered.config.spec.kubernetes.node_name.0.clone();
-    let run = settings::run(layered, None);
-    cluster.facts(&FactsOptions {
-        node_name: name.as_ref().map(|name| name.as_str()),
-        addresses: &[],
-        namespace_override: run.connection.calico_namespace.as_deref(),
-        needs: crate::run::login::needs(&run),
-    })
-}
-
-/// Returns the config and the cluster, without a node: with a sandbox its own cluster, else the one in the kubeconfig.
-pub(super) fn open(app: &mut App) -> Result<(Rc<Layered>, Cluster)> {
-    if app.global.sandbox.is_some() {
-        let node = app.node()?;
-        let layered = app.config(&*node, &Source::default())?;
-        let connection = settings::connection(&layered, None);
-        let cluster = app.cluster(&*node, &connection)?;
-        return Ok((layered, cluster));
-    }
-    let layered = app.named_config(&Source::default(), &[])?;
-    let connection = settings::connection(&layered, None);
-    let cluster = app.cluster_from(None, &kubeconfig(&connection)?, &connection)?;
-    Ok((layered, cluster))
-}
-
-/// Returns the file that a flag, a variable or the config names. The default is a path on a Windows node.
-fn kubeconfig(connection: &Connection) -> Result<PathBuf> {
-    if connection.kubeconfig_from == Origin::Default && !cfg!(windows) {
-        let what = "no kubeconfig is given, so the cluster cannot be asked";
-        return Err(Fault::new(Exit::ClusterUnreachable, "KubeconfigMissing", what)
-            .hint("give the kubeconfig of a cluster administrator with --kubeconfig FILE, or in CALICO_WIN_KUBECONFIG")
-            .into());
-    }
-    Ok(PathBuf::from(&connection.kubeconfig))
 }

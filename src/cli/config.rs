@@ -11,16 +11,19 @@ use crate::apply::standing::Standing;
 use crate::apply::store;
 use crate::config;
 use crate::fault::{Exit, Fault};
+use crate::node::Node;
 use crate::plan::show::{SettingChange, shown};
 use crate::report::document::RunResult;
 use crate::report::reporter::Format;
 use crate::run::Ending;
 use crate::run::app::App;
-use crate::run::engine::installed;
+use crate::run::context::{Context, gather};
+use crate::run::generations::installed;
 use crate::run::options::Source;
-use crate::run::prepare::{cluster_facts, effective};
-use crate::run::standing::start_from;
-use crate::settings::{self, Resolved};
+use crate::run::prepare::effective;
+use crate::run::sources::{Choice, Sources};
+use crate::run::verb::{APPLY, PREFLIGHT};
+use crate::settings::Resolved;
 
 pub(crate) fn run(verb: &Config, app: &mut App) -> Result<Ending> {
     match verb {
@@ -46,27 +49,21 @@ fn init(file: Option<&Path>, app: &mut App) -> Result<Ending> {
         return app.would(format!("write {}", file.display()));
     }
     super::import::write_new(file, &config::template())?;
-    let msg = format!("wrote {}", file.display());
-    app.reporter.tell(&msg);
-    Ending::result(RunResult::new(Exit::Ok, true, msg))
+    app.done(true, format!("wrote {}", file.display()))
 }
 
 /// Returns the effective config, which needs the node, and the cluster if it answers.
-fn resolved(app: &mut App) -> Result<Resolved> {
-    let node = app.node()?;
-    let layered = app.config(&*node, &Source::default())?;
-    let node_facts = app.measure(&*node, &layered, &Standing::load(&*node)?)?;
-    let run = settings::run(&layered, Some(&node_facts));
-    let cluster =
-        app.cluster(&*node, &run.connection).and_then(|cluster| cluster_facts(&cluster, &layered, &run, &node_facts));
-    let cluster = cluster
-        .map_err(|error| app.warn("ClusterNotAsked", format!("shown without what the cluster says: {error:#}")))
-        .ok();
-    settings::resolve(&layered, &node_facts, cluster.as_ref())
+fn resolved(app: &mut App, context: &Context, node: &dyn Node) -> Result<Resolved> {
+    let known = gather(app, context, node, false)?.or_unread()?;
+    if let Err(error) = known.cluster {
+        app.warn("ClusterNotAsked", format!("shown without what the cluster says: {error:#}"));
+    }
+    known.resolved
 }
 
 fn show(origins: bool, app: &mut App) -> Result<Ending> {
-    let fields = resolved(app)?.origins;
+    let (node, context) = app.look(&PREFLIGHT, &Choice::default())?;
+    let fields = resolved(app, &context, &*node)?.origins;
     let fields: Vec<_> = fields
         .iter()
         .map(|field| (field.path.clone(), shown(&field.path, &field.value), field.from.to_string()))
@@ -75,11 +72,9 @@ fn show(origins: bool, app: &mut App) -> Result<Ending> {
 }
 
 /// Returns the config that the current generation was made with.
-fn applied(app: &mut App) -> Result<BTreeMap<String, Value>> {
-    let node = app.node()?;
-    let standing = Standing::load(&*node)?;
-    let receipt = installed(&standing)?;
-    store::effective(&*node, receipt)?.ok_or_else(|| {
+fn applied(node: &dyn Node, standing: &Standing) -> Result<BTreeMap<String, Value>> {
+    let receipt = installed(standing)?;
+    store::effective(node, receipt)?.ok_or_else(|| {
         let what = format!("generation {} was made by an older program, which did not keep it", receipt.generation);
         Fault::new(Exit::Unsupported, "AppliedNotKept", what)
             .hint("any later generation has it; what this one is in the main: calicoctl-win receipt show")
@@ -88,7 +83,8 @@ fn applied(app: &mut App) -> Result<BTreeMap<String, Value>> {
 }
 
 fn show_applied(app: &mut App) -> Result<Ending> {
-    let applied = applied(app)?;
+    let node = app.node()?;
+    let applied = applied(&*node, &Standing::load(&*node)?)?;
     let fields: Vec<_> =
         applied.iter().map(|(path, value)| (path.clone(), shown(path, value), "applied".to_owned())).collect();
     show_fields(app, &fields, false)
@@ -110,11 +106,9 @@ fn show_fields(app: &mut App, fields: &[(String, Value, String)], origins: bool)
 
 /// Compares the config that a change would start from with the one that the node was made with.
 fn diff(app: &mut App) -> Result<Ending> {
-    let applied = applied(app)?;
-    let node = app.node()?;
-    start_from(app, &*node, &Standing::load(&*node)?, &[], &Source::default())?;
-    drop(node);
-    let changes = SettingChange::between(&applied, &effective(&resolved(app)?));
+    let (node, context) = app.look(&APPLY, &Choice::default())?;
+    let applied = applied(&*node, &context.standing)?;
+    let changes = SettingChange::between(&applied, &effective(&resolved(app, &context, &*node)?));
     let width = changes.iter().map(|change| change.path.len()).max().unwrap_or(0);
     let text = match changes.as_slice() {
         [] => "no difference: the current generation was made with this config\n".to_owned(),
@@ -130,7 +124,9 @@ fn validate(files: &[PathBuf], app: &mut App) -> Result<Ending> {
             .hint("name one: calicoctl-win config validate node.yaml")
             .into());
     }
-    app.named_config(&Source::default(), files)?;
+    let mut sources = Sources::named(app, &Source::default());
+    sources.files.extend_from_slice(files);
+    sources.read(None, &Standing::default())?;
     let msg = "the config is valid; what depends on node and cluster is checked by: calicoctl-win preflight";
     app.reporter.document("ConfigValidation", &json!({ "valid": true }), "valid");
     Ending::shown(Exit::Ok, msg)

@@ -17,15 +17,15 @@ use crate::calico::x509;
 use crate::fault::{Exit, Fault};
 use crate::item::{Access, Id};
 use crate::node::{Node, files};
-use crate::paths::{self};
-use crate::report::document::{Credential, CredentialsReport, RunResult};
+use crate::paths;
+use crate::report::document::{Credential, CredentialsReport};
 use crate::run::Ending;
 use crate::run::app::App;
-use crate::run::engine::installed;
+use crate::run::context::Remote;
+use crate::run::generations::installed;
 use crate::run::login::{self, Wanted};
-use crate::run::options::Source;
 use crate::run::rotate;
-use crate::settings::{self};
+use crate::settings;
 use crate::values::WinPath;
 
 pub(crate) fn run(verb: &Verb, app: &mut App) -> Result<Ending> {
@@ -159,41 +159,23 @@ fn of_certificate(node: &dyn Node, kind: &str, path: &WinPath, origin: &str, now
 
 /// Fetches credentials as install would, without changing this machine, which need not be a node.
 fn fetch(out: &Path, app: &mut App) -> Result<Ending> {
-    let mut node = app.node().ok();
-    let (layered, cluster) = match &node {
-        Some(node) => {
-            let layered = app.config(&**node, &Source::default())?;
-            let connection = app.connection(&**node, &layered)?;
-            let cluster = app.cluster(&**node, &connection)?;
-            (layered, cluster)
-        }
-        None => super::cluster::open(app)?,
-    };
-    let facts = super::cluster::facts(&layered, &cluster);
-    for event in cluster.take_events() {
-        app.event(&event);
-    }
-    let facts = facts?;
-    let side = settings::cluster_side(&layered, None, &facts);
+    let mut remote = Remote::open(app, true)?;
+    let facts = remote.facts(app)?;
+    let side = settings::cluster_side(&remote.layered, None, &facts);
+    let namespace = &side.kubernetes.calico_namespace;
     let mut written = Vec::new();
     if app.global.dry_run {
-        return app.would(format!(
-            "fetch credentials of namespace {} into {}",
-            side.kubernetes.calico_namespace,
-            out.display()
-        ));
+        return app.would(format!("fetch credentials of namespace {namespace} into {}", out.display()));
     }
-    let run = settings::run(&layered, None);
-    if let Some(wanted) = Wanted::of(&run, &side.kubernetes) {
+    let Remote { node, run, cluster, .. } = &remote;
+    if let Some(wanted) = Wanted::of(run, &side.kubernetes) {
         let issued = app.phase("credentials", |app| {
-            let issued = login::issue(app, node.as_deref(), &cluster, &wanted)?;
-            Ok((issued, format!("a login of namespace {}", side.kubernetes.calico_namespace)))
+            let issued = login::issue(app, node.as_deref(), cluster, &wanted)?;
+            Ok((issued, format!("a login of namespace {namespace}")))
         })?;
-        let bytes = kubeconfig::render(&issued.credentials, &side.kubernetes.calico_namespace)?;
-        written.push((paths::KUBECONFIG, bytes));
+        written.push((paths::KUBECONFIG, kubeconfig::render(&issued.credentials, namespace)?));
     }
     if let Some(secret) = &run.etcd_tls_secret {
-        let namespace = &side.kubernetes.calico_namespace;
         let EtcdFiles { key, cert, ca_cert } = cluster.etcd_files(secret, namespace, Timestamp::now())?;
         written.extend([
             ("server.key", key.reveal().as_bytes().to_vec()),
@@ -209,12 +191,11 @@ fn fetch(out: &Path, app: &mut App) -> Result<Ending> {
             .into());
     }
     for (name, bytes) in &written {
-        write(node.as_deref_mut(), out, name, bytes)?;
+        write(remote.node.as_deref_mut(), out, name, bytes)?;
     }
     let names: Vec<&str> = written.iter().map(|(name, _)| *name).collect();
     let msg = format!("wrote {} into {}, for administrators only", names.join(", "), out.display());
-    app.reporter.tell(&msg);
-    Ending::result(RunResult::new(Exit::Ok, true, msg))
+    app.done(true, msg)
 }
 
 /// Writes a file: to a Windows path on the node, with its access list, else to this machine.

@@ -1,7 +1,5 @@
 //! `history`: the recorded runs on this node.
 
-use std::fs;
-
 use anyhow::Result;
 use comfy_table::{ContentArrangement, Table, presets};
 use serde_json::Value;
@@ -13,10 +11,7 @@ use crate::run::{Ending, records};
 
 pub(crate) fn run(app: &mut App) -> Result<Ending> {
     let node = app.node()?;
-    let mut runs: Vec<PastRun> = records::all(&*node)?
-        .iter()
-        .filter_map(|file| past(&serde_json::from_slice(&fs::read(file).ok()?).ok()?))
-        .collect();
+    let mut runs: Vec<PastRun> = records::all(&*node)?.iter().filter_map(past).collect();
     runs.sort_by(|one, other| one.run.cmp(&other.run));
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);

@@ -21,7 +21,6 @@ mod status;
 mod usage;
 
 use std::ffi::OsString;
-use std::time::Instant;
 
 use anyhow::Result;
 use clap::FromArgMatches;
@@ -33,7 +32,7 @@ use crate::report::reporter::{Format, Reporter};
 use crate::report::stdout_queue;
 use crate::run::app::{self, App};
 use crate::run::verb::{self, Row};
-use crate::run::{Ending, change, confirm, detach, generations, node_object, resume, uninstall};
+use crate::run::{Ending, change, detach, generations, node_object, resume, trial, uninstall};
 use args::{Cli, Verb};
 
 /// The variable with which a completion script calls this program.
@@ -44,15 +43,14 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
     // A call by shell completion ends here.
     CompleteEnv::with_factory(command::to_complete).var(COMPLETE).complete();
     let args: Vec<OsString> = args.into_iter().collect();
-    let begun = Instant::now();
     let cli = match command::command().try_get_matches_from(&args).and_then(|m| Cli::from_arg_matches(&m)) {
         Ok(cli) => cli,
         Err(error) => return usage::usage(error, &args),
     };
     let style = cli.global.style();
     let run = cli.global.detached_run.clone().unwrap_or_else(app::run_id);
-    let reporter = match &cli.global.agreed {
-        Some(agreed) => Reporter::taking_over(style, &run, agreed.lines),
+    let reporter = match &cli.global.confirmed {
+        Some(plan) => Reporter::taking_over(style, &run, plan.lines),
         None => Reporter::new(style, &run),
     };
     let mut app = App::new(cli.global, reporter, args);
@@ -60,7 +58,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
         Ok(ending) => ending,
         Err(error) => Ending::Result(Box::new(RunResult::failed(&error))),
     };
-    let code = app.close(ending, begun.elapsed());
+    let code = app.close(ending);
     stdout_queue::flush();
     code
 }
@@ -91,7 +89,7 @@ fn dispatch(verb: Verb, app: &mut App) -> Result<Ending> {
     }
     if app.global.detach && app.global.detached_run.is_none() {
         // A variable that is set for a whole script applies only to verbs that can be detached.
-        let typed = app.args().iter().any(|word| word.to_str().is_some_and(|word| word.starts_with("--detach")));
+        let typed = app.args.iter().any(|word| word.to_str().is_some_and(|word| word.starts_with("--detach")));
         let row = row(&verb);
         if typed || row.is_some() {
             return detach::start(row, app);
@@ -105,7 +103,7 @@ fn dispatch(verb: Verb, app: &mut App) -> Result<Ending> {
         Verb::Install(args) => change::run(&args, app),
         Verb::Reconfigure(args) => change::run(&args, app),
         Verb::Upgrade(args) => change::run(&args, app),
-        Verb::Confirm(args) => confirm::run(&args, app),
+        Verb::Confirm(args) => trial::confirm(&args, app),
         Verb::Rollback(args) => generations::run(&args, app),
         Verb::Repair(args) => generations::run(&args, app),
         Verb::Receipt(verb) => receipt::run(&verb, app),
@@ -146,29 +144,89 @@ const fn row(verb: &Verb) -> Option<&'static Row> {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::path::Path;
+
+    use anyhow::Error;
 
     use super::*;
     use crate::counted;
 
-    /// Returns how often config, generations and network were resolved in one run.
-    fn counted(words: &str, sandbox: &str) -> BTreeMap<&'static str, usize> {
-        let words = format!("calicoctl-win {words} --yes --quiet --sandbox {sandbox}");
-        let words: Vec<OsString> = words.split(' ').map(OsString::from).collect();
+    /// What a command reads more than once, and how often.
+    type Exceptions = &'static [(&'static str, usize)];
+
+    /// In a sandbox, CalicoNode is started in this process: it looks at its machine and asks with its own rights. The
+    /// proof asks with the node's rights, which the change may just have made.
+    const PROVES: Exceptions = &[("facts", 2), ("client", 3)];
+    /// CalicoNode is not restarted.
+    const PROVES_FELIX: Exceptions = &[("client", 2)];
+    /// Whether the node works is also asked before, with the rights that it has until then.
+    const RESTORES: Exceptions = &[("facts", 2), ("client", 4)];
+    /// The proof has the node's rights, and nothing else asks the cluster.
+    const RESTARTS: Exceptions = &[("facts", 2), ("client", 2)];
+
+    /// What a failed change left is read again, to revert it.
+    const FAILS: Exceptions = &[("standing", 2)];
+
+    const ROWS: &[(&str, Exceptions)] = &[
+        ("install", PROVES),
+        ("install", &[]),
+        ("reconfigure --set calicoNetwork.vxlan.vxlanVNI=5000", PROVES),
+        ("reconfigure --set calicoNetwork.vxlan.vxlanVNI=7000 --sandbox-fault put_*#9+=fail", FAILS),
+        ("resume", PROVES),
+        ("apply --set calicoNetwork.vxlan.vxlanVNI=6000", PROVES),
+        ("rollback", RESTORES),
+        ("repair", &[]),
+        ("upgrade", &[]),
+        ("reconfigure --set services.felixLogSeverity=debug --mode try", PROVES_FELIX),
+        ("confirm", &[]),
+        ("reconfigure --set services.felixLogSeverity=info --mode try", PROVES_FELIX),
+        ("confirm --revert", &[]),
+        ("credentials rotate", &[]),
+        ("service restart", RESTARTS),
+        ("node cordon", &[]),
+        ("node uncordon", &[]),
+        ("node drain", &[]),
+        ("node taint a=b:NoSchedule", &[]),
+        ("node untaint a", &[]),
+        ("plan", &[]),
+        ("config show", &[]),
+        ("config diff", &[]),
+        ("preflight", &[]),
+        ("cluster check", &[]),
+        ("credentials show", &[]),
+        ("receipt list", &[]),
+        ("history", &[]),
+        ("uninstall --drain", &[]),
+    ];
+
+    fn run(words: &str, sandbox: &Path) -> Result<Ending> {
+        let words = format!("calicoctl-win {words} --yes --quiet --output json --sandbox {}", sandbox.display());
+        // An underscore is a space within a word.
+        let words: Vec<OsString> = words.split(' ').map(|word| word.replace('_', " ").into()).collect();
         let matches = command::command().try_get_matches_from(&words).unwrap();
         let cli = Cli::from_arg_matches(&matches).unwrap();
         let mut app = App::new(cli.global.clone(), Reporter::new(cli.global.style(), &app::run_id()), words);
-        drop(counted::take());
-        assert!(matches!(dispatch(cli.verb, &mut app).unwrap(), Ending::Result(result) if result.changed));
-        counted::take()
+        dispatch(cli.verb, &mut app)
     }
 
     #[test]
-    fn a_run_resolves_config_generations_and_network_once() {
+    fn a_run_reads_and_decides_each_thing_once() {
         let folder = tempfile::tempdir().unwrap();
-        let sandbox = folder.path().join("node").display().to_string();
-        let once = BTreeMap::from([("config", 1), ("network", 1), ("standing", 1)]);
-        assert_eq!(counted("install", &sandbox), once);
-        assert_eq!(counted("reconfigure --set calicoNetwork.vxlan.vxlanVNI=5000", &sandbox), once);
-        assert_eq!(counted("apply --set calicoNetwork.vxlan.vxlanVNI=6000", &sandbox), once);
+        let sandbox = folder.path().join("node");
+        let mut wrong = Vec::new();
+        for (words, exceptions) in ROWS {
+            drop(counted::take());
+            let ended = run(words, &sandbox);
+            assert_eq!(ended.is_err(), words.contains("fail"), "{words}: {:#}", ended.err().unwrap_or(Error::msg("")));
+            let counted = counted::take();
+            let exceptions: BTreeMap<&str, usize> = exceptions.iter().copied().collect();
+            for (what, count) in counted {
+                let allowed = exceptions.get(what).copied().unwrap_or(1);
+                if count != allowed {
+                    wrong.push(format!("{words}: {what} {count} times, and not {allowed}"));
+                }
+            }
+        }
+        assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
     }
 }

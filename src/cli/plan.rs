@@ -1,49 +1,52 @@
 //! `plan`: shows or saves what would be done, or gates a pipeline on it.
 
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 use anyhow::Result;
 use serde::Deserialize;
 
 use super::args::Plan as Args;
-use crate::apply::standing::Standing;
 use crate::facts::{ClusterFacts, Facts, NodeFacts};
 use crate::fault::{Exit, Fault};
 use crate::report::document::{PlanDocument, RunResult};
 use crate::run::Ending;
 use crate::run::app::App;
+use crate::run::context::Operation;
+use crate::run::options::DrainFlags;
 use crate::run::prepare::{Prepared, offline, prepare};
 use crate::run::saved::Saved;
+use crate::run::sources::Choice;
 use crate::run::stage::Purpose;
-use crate::run::standing::start_from;
 use crate::run::uninstall;
+use crate::run::verb::{APPLY, UNINSTALL};
 use crate::yaml;
 
 pub(crate) fn run(args: &Args, app: &mut App) -> Result<Ending> {
     let plan = if let Some(file) = &args.facts {
         offline(app, &args.source, &facts(file)?)?
     } else {
-        let mut node = app.node()?;
+        let choice = Choice { source: args.source.clone(), ..Choice::default() };
+        let row = if args.uninstall { &UNINSTALL } else { &APPLY };
+        let (mut node, context) = app.look(row, &choice)?;
         if args.uninstall {
-            uninstall::plan(&*node)?
+            uninstall::look(&*node, &context.standing, &context.facts)?.2
         } else {
-            let standing = Standing::load(&*node)?;
-            start_from(app, &*node, &standing, &[], &args.source)?;
-            let prepared = prepare(app, &mut *node, standing, &args.source, None, Purpose::Look)?;
+            let op = &mut Operation { app, context: &context, node: &mut *node, row };
+            let prepared = prepare(op, None, (None, &DrainFlags::default()), Purpose::Look)?;
             if args.print_facts {
                 let facts = prepared.facts();
                 app.reporter.document("Facts", &facts, &serde_json::to_string_pretty(&facts)?);
                 return Ok(Ending::Quiet);
             }
             if let Some(file) = &args.out {
-                let Prepared { plan, about, whole_config, .. } = &prepared;
-                let saved =
-                    Saved { plan: plan.clone(), settings: about.settings.clone(), config: whole_config.clone() };
-                saved.save(&mut *node, app, file)?;
+                let Prepared { planned, about, whole_config, .. } = &prepared;
+                let (plan, settings, config) = (planned.plan.clone(), about.settings.clone(), whole_config.clone());
+                Saved { name: String::new(), plan, settings, config }.save(&mut *node, app, file)?;
                 // The file is not part of the node.
-                app.nothing_changed();
+                app.connector.changed.store(false, Ordering::Relaxed);
             }
-            prepared.plan
+            prepared.planned.plan
         }
     };
     let pending = !plan.changes.is_empty();
@@ -52,7 +55,8 @@ pub(crate) fn run(args: &Args, app: &mut App) -> Result<Ending> {
     if let Some(file) = &args.out {
         text.push_str(&format!("Saved: {0}   Apply it: {1} --plan {0}\n", file.display(), app.command("apply")));
     }
-    app.reporter.document("Plan", &PlanDocument { plan, warnings: app.warnings() }, &text);
+    let warnings = app.record().warnings.clone();
+    app.reporter.document("Plan", &PlanDocument { plan, warnings }, &text);
     Ok(Ending::Shown(Box::new(RunResult::looked(pending, counts))))
 }
 

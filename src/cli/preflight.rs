@@ -1,73 +1,77 @@
 //! `preflight`: runs every check and changes nothing; with `--fix`, fixes what it can, with consent.
 
-use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context as _, Result};
 
 use super::args::Preflight;
 use super::checks::show;
 use super::selftest;
-use super::status::limit;
-use crate::apply::standing::Standing;
-use crate::cluster::Cluster;
-use crate::config::Layered;
-use crate::facts::{ClusterFacts, NodeFacts};
+use super::status::{limit, wait_for};
 use crate::fault::Fault;
 use crate::item::{Id, State};
 use crate::node::{Node, trust};
-use crate::preflight::{self, Fix, Input, Scope};
-use crate::report::document::{Check, CheckStatus, Failure, PreflightReport};
-use crate::report::event::Event;
+use crate::preflight::{self, Fix};
+use crate::report::document::{Check, CheckStatus, PreflightReport};
 use crate::run::Ending;
 use crate::run::app::App;
-use crate::run::checks::{self, examine, tell};
-use crate::run::options::Source;
-use crate::run::prepare::cluster_facts;
+use crate::run::checks::{self, tell};
+use crate::run::context::{Context, Known, gather};
+use crate::run::open::Opened;
+use crate::run::sources::Choice;
+use crate::run::verb::PREFLIGHT;
 use crate::selftest::report::{RowReport, Verdict};
 use crate::selftest::{Ground, Reach};
-use crate::settings::{self, RunSettings};
+use crate::wait::{self, Wait};
 
 /// The pause between two rounds of `--wait`.
 const PAUSE: Duration = Duration::from_secs(2);
 
 /// One round of checks.
 struct Round {
-    layered: Rc<Layered>,
-    facts: NodeFacts,
-    cluster: Option<(Cluster, ClusterFacts)>,
+    context: Context,
+    known: Known,
     report: PreflightReport,
-    /// Why some checks had no input: no cluster, or no settings that its answers allow.
-    failure: Option<anyhow::Error>,
 }
 
 impl Round {
     fn is_good(&self) -> bool {
-        self.failure.is_none() && preflight::verdict(&self.report).is_ok()
+        self.known.cluster.is_ok() && self.known.resolved.is_ok() && preflight::verdict(&self.report).is_ok()
     }
 }
 
 pub(crate) fn run(args: &Preflight, app: &mut App) -> Result<Ending> {
-    let limit = limit(&args.timeout)?;
-    let begun = Instant::now();
+    let limit = if args.wait { limit(&args.timeout)? } else { Duration::ZERO };
     let mut node = app.node()?;
     let mut round = look(app, args, &mut *node)?;
-    while args.wait && !round.is_good() && begun.elapsed() < limit {
-        app.event(&Event::Waiting { what: "all checks to pass".into(), elapsed: begun.elapsed(), limit });
-        std::thread::sleep(PAUSE.min(limit.saturating_sub(begun.elapsed())));
-        round = look(app, args, &mut *node)?;
-    }
+    let wait = Wait { what: Some("all checks to pass"), limit, pause: PAUSE, rest: &mut wait::sleep };
+    wait_for(app, &mut *node, wait, |app, node| {
+        if round.is_good() {
+            return Ok(true);
+        }
+        round = look(app, args, node)?;
+        Ok(round.is_good())
+    })?;
     drop(node);
     if args.fix && fix(app, &round)? {
         let mut node = app.node()?;
         round = look(app, args, &mut *node)?;
     }
     tell(app, &round.report);
-    show(app, "preflight", &round.report, args.all, round.failure)
+    // Why some checks had no input: no cluster, or no settings that its answers allow.
+    let failure = round.known.cluster.err().or(round.known.resolved.err());
+    show(app, "preflight", &round.report, args.all, failure)
 }
 
 fn look(app: &mut App, args: &Preflight, node: &mut dyn Node) -> Result<Round> {
-    let mut round = measured(app, &*node)?;
+    let context = app.context(node, &PREFLIGHT, &Choice::default())?;
+    let known = gather(app, &context, node, false)?;
+    // This is not the cluster's error, and an untrusted file must not be tried in other ways.
+    if known.cluster.as_ref().is_err_and(|error| Fault::id_of(error) == trust::OTHERS_MAY_WRITE) {
+        return Err(known.cluster.err().context("read the kubeconfig")?);
+    }
+    let report = checks::measured(app, context.run(node)?, &known);
+    let mut round = Round { context, known, report };
     if args.deep {
         let mut ground = Ground::new(node, selftest::program(app)?, None)?;
         let found = crate::selftest::run(&mut ground, Reach::Reads, &mut |_| ());
@@ -95,40 +99,16 @@ fn check(row: RowReport) -> Check {
     }
 }
 
-fn measured(app: &mut App, node: &dyn Node) -> Result<Round> {
-    let layered = app.config(node, &Source::default())?;
-    let installed = Standing::load(node).is_ok_and(|standing| standing.receipt().is_some());
-    let facts = app.measure_for_checks(node, &layered, installed)?;
-    let run = settings::run(&layered, Some(&facts));
-    // The node's own checks are useful even if the cluster does not answer.
-    let (cluster, report, failure) = match ask(app, node, &layered, &run, &facts) {
-        Ok((cluster, found)) => {
-            let (side, resolved) = settings::decide(&layered, &facts, Some(&found));
-            let report = checks::measured(app, &run, (&side, resolved.as_ref().ok()), &facts, &found);
-            // Why there are no settings, if the cluster's answers allow none.
-            (Some((cluster, found)), report, resolved.err())
-        }
-        // This is not the cluster's error, and an untrusted file must not be tried in other ways.
-        Err(error) if Fault::id_of(&error) == trust::OTHERS_MAY_WRITE => return Err(error),
-        Err(error) => {
-            let failure = Failure::new(&error);
-            let what = failure.why.map_or_else(|| failure.what.clone(), |why| format!("{}: {why}", failure.what));
-            let remote_access = &run.remote_access;
-            let input = Input { node: Some(&facts), cluster_failure: Some(&what), remote_access, ..Input::default() };
-            (None, examine(app, &run, Scope::Everything, &input), Some(error))
-        }
-    };
-    Ok(Round { layered, facts, cluster, report, failure })
-}
-
 /// Fixes what can be fixed automatically, with consent. Returns false if there is nothing to fix.
 fn fix(app: &mut App, round: &Round) -> Result<bool> {
     let failed = round.report.checks.iter().filter(|check| check.status == CheckStatus::Fail && !check.ignored);
-    let mut fixes: Vec<Fix> = failed.filter_map(|check| preflight::fix(&check.id, Some(&round.facts))).collect();
+    let mut fixes: Vec<Fix> = failed.filter_map(|check| preflight::fix(&check.id, Some(&round.known.facts))).collect();
     fixes.dedup();
-    let patches = match &round.cluster {
-        Some((cluster, facts)) if fixes.contains(&Fix::ClusterPatches) => {
-            cluster.preparation(facts, super::cluster::wishes(&round.layered))?.patches
+    let node = app.node()?;
+    let (cluster, layered) = (round.context.cluster(&*node), round.context.config(&*node)?);
+    let patches = match (&cluster, &round.known.cluster) {
+        (Ok(cluster), Ok(facts)) if fixes.contains(&Fix::ClusterPatches) => {
+            cluster.preparation(facts, super::cluster::wishes(layered))?.patches
         }
         _ => Vec::new(),
     };
@@ -145,12 +125,13 @@ fn fix(app: &mut App, round: &Round) -> Result<bool> {
     if app.global.dry_run {
         return Ok(false);
     }
-    app.confirm_change("the node and the cluster", "Fix this?")?;
-    if let (Some((cluster, _)), false) = (&round.cluster, patches.is_empty()) {
+    app.confirm("the node and the cluster", "Fix this?", None)?;
+    if let (Ok(cluster), false) = (cluster, patches.is_empty()) {
         super::cluster::make(app, cluster, &patches)?;
     }
+    drop(node);
     if !fixes.is_empty() {
-        let (mut node, _lock, _) = app.node_to_change("preflight")?;
+        let Opened { mut node, lock: _lock, .. } = app.open(&PREFLIGHT, &Choice::default())?;
         for fix in &fixes {
             if let Fix::StartService(name) = fix {
                 node.put(&Id::Running(name.clone()), Some(&State::Running)).context("fix what a check found")?;
@@ -158,19 +139,4 @@ fn fix(app: &mut App, round: &Round) -> Result<bool> {
         }
     }
     Ok(true)
-}
-
-fn ask(
-    app: &mut App,
-    node: &dyn Node,
-    layered: &Layered,
-    run: &RunSettings,
-    facts: &NodeFacts,
-) -> Result<(Cluster, ClusterFacts)> {
-    let cluster = app.cluster(node, &run.connection)?;
-    let answer = cluster_facts(&cluster, layered, run, facts);
-    for event in cluster.take_events() {
-        app.event(&event);
-    }
-    Ok((cluster, answer?))
 }

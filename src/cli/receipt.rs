@@ -14,8 +14,7 @@ use crate::plan::show;
 use crate::report::document::{Generation, Generations, envelope};
 use crate::run::Ending;
 use crate::run::app::App;
-use crate::run::engine::installed;
-use crate::run::generations::no_such;
+use crate::run::generations::{installed, no_such};
 
 pub(crate) fn run(verb: &Verb, app: &mut App) -> Result<Ending> {
     let node = app.node()?;

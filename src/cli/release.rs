@@ -18,7 +18,9 @@ use crate::report::text;
 use crate::run::Ending;
 use crate::run::app::App;
 use crate::run::options::Source;
-use crate::run::stage::{cache_dir, check_layout};
+use crate::run::sources::Choice;
+use crate::run::stage::{cache_dir, check_layout, reachable};
+use crate::run::verb::PREFLIGHT;
 use crate::settings;
 use crate::values::{Sha256, count};
 use crate::version::CalicoVersion;
@@ -36,14 +38,11 @@ pub(crate) fn run(verb: &Release, app: &mut App) -> Result<Ending> {
 
 /// Downloads the release that config and flags name into the cache. Also used by `install --download-only`.
 pub(crate) fn download(source: &Source, app: &mut App) -> Result<Ending> {
-    let node = app.node()?;
-    let layered = app.config(&*node, source)?;
-    let wanted = settings::release(&layered)?;
-    let connection = settings::connection(&layered, None);
-    let mut from = wanted.source.clone();
-    if let settings::Source::Url(url) = &from {
-        from = settings::Source::Url(app.release_url(url, &wanted.version)?);
-    }
+    let (node, context) = app.look(&PREFLIGHT, &Choice { source: source.clone(), ..Choice::default() })?;
+    let layered = context.config(&*node)?;
+    let wanted = settings::release(layered)?;
+    let connection = settings::connection(layered, None);
+    let from = reachable(app, &wanted.source, &wanted.version)?;
     let cache = cache_dir(app, &*node);
     if app.global.dry_run {
         return app.would(format!("fetch Calico {} into {}", wanted.version, cache.display()));
@@ -59,9 +58,7 @@ pub(crate) fn download(source: &Source, app: &mut App) -> Result<Ending> {
         let message = found.path.display().to_string();
         Ok((found, message))
     })?;
-    let msg = format!("Calico {} is at {}", wanted.version, found.path.display());
-    app.reporter.tell(&msg);
-    Ending::result(RunResult::new(Exit::Ok, true, msg))
+    app.done(true, format!("Calico {} is at {}", wanted.version, found.path.display()))
 }
 
 fn verify(zip: &Path, sha256: Option<&str>, version: Option<&str>, app: &mut App) -> Result<Ending> {

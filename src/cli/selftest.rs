@@ -1,17 +1,19 @@
 //! `selftest`: the rows of [`crate::selftest`] on this machine or a sandbox, as they end, and what they say together.
 
 use std::ffi::OsString;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 
 use super::args::Selftest;
 use crate::apply::lock::{Holder, Lock};
-use crate::fault::{Exit, Fault};
+use crate::fault::Exit;
 use crate::node::sandbox::faults::SandboxFaults;
 use crate::node::sandbox::quirks::Quirk;
 use crate::node::{Node, STATE_DIR};
 use crate::run::Ending;
 use crate::run::app::App;
+use crate::run::open::check_elevated;
 use crate::selftest::report::{RowReport, SelftestReport, Verdict};
 use crate::selftest::{self, Ground, Hold, Program, Reach, parts};
 use crate::values::{WinPath, count};
@@ -26,13 +28,9 @@ pub(crate) fn run(args: &Selftest, app: &mut App) -> Result<Ending> {
         (false, _) => Reach::Changes,
     };
     let mut node = app.node()?;
-    if !node.caller().elevated {
-        return Err(Fault::new(Exit::NotElevated, "NotElevated", "this session has no administrator rights")
-            .hint("open PowerShell with Run as administrator and run the command again")
-            .into());
-    }
+    check_elevated(node.caller().elevated)?;
     if reach == Reach::Disrupts {
-        app.confirm_change("the network of an adapter", "Run the rows that interrupt it?")?;
+        app.confirm("the network of an adapter", "Run the rows that interrupt it?", None)?;
     }
     let report = {
         let _lock = lock(app, &mut *node)?;
@@ -81,7 +79,7 @@ fn lock(app: &App, node: &mut dyn Node) -> Result<Option<Lock>> {
     }
     let (pid, since) = (std::process::id(), node.now());
     let holder = Holder { run: app.run.clone(), command: "selftest".into(), pid, since };
-    Lock::take(node, &holder).map(Some)
+    Lock::take(node, &holder, Duration::ZERO, &mut |_| ()).map(Some)
 }
 
 fn hold(app: &mut App, node: &mut dyn Node) -> Result<Hold> {

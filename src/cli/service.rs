@@ -9,19 +9,19 @@ use crate::fault::Exit;
 use crate::plan::order::SERVICES;
 use crate::report::document::ServiceStatus;
 use crate::run::app::App;
-use crate::run::{Ending, guard, node_status, service_run, services};
+use crate::run::{Ending, guard, node_status, service_run, services, verb};
 
-pub(crate) fn run(verb: &Service, app: &mut App) -> Result<Ending> {
-    match verb {
+pub(crate) fn run(service: &Service, app: &mut App) -> Result<Ending> {
+    match service {
         Service::Status => show(app),
         Service::Run { component, foreground } => match component {
             Component::Service(role) => service_run::serve(*role, *foreground, app),
             Component::Guard => guard::run(app),
             Component::Session0 => service_run::start_in_session0(),
         },
-        Service::Start => services::change(app, "service start", false, true),
-        Service::Stop => services::change(app, "service stop", true, false),
-        Service::Restart => services::change(app, "service restart", true, true),
+        Service::Start => services::run(&verb::START, app),
+        Service::Stop => services::run(&verb::STOP, app),
+        Service::Restart => services::run(&verb::RESTART, app),
     }
 }
 

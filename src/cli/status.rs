@@ -1,6 +1,7 @@
 //! `status`: one screen with the current state, measured now.
 
-use std::time::{Duration, Instant};
+use std::cell::RefCell;
+use std::time::Duration;
 
 use anyhow::Result;
 use comfy_table::{ContentArrangement, Table, presets};
@@ -8,16 +9,20 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::args::Status;
+use crate::apply::journal::Journal;
 use crate::apply::lock;
-use crate::apply::standing::Standing;
 use crate::fault::{Exit, Fault};
+use crate::node::Node;
 use crate::report::document::{NodeStatus, Overall, ServiceStatus};
-use crate::report::event::Event;
 use crate::report::text::at;
 use crate::run::Ending;
 use crate::run::app::App;
 use crate::run::node_status::{NOT_STARTED, WITHDRAWN, detail, measure, no_new_pods, only_mixed_vni, settled};
 use crate::run::records;
+use crate::wait::{self, Wait};
+
+/// How often what is waited for is looked at.
+const LOOK: Duration = Duration::from_millis(250);
 
 pub(crate) fn run(args: &Status, app: &mut App) -> Result<Ending> {
     if let Some(run) = &args.run {
@@ -27,20 +32,20 @@ pub(crate) fn run(args: &Status, app: &mut App) -> Result<Ending> {
         return watch(app);
     }
     let limit = limit(&args.timeout)?;
-    let node = app.node()?;
-    let begun = Instant::now();
+    let mut node = app.node()?;
     let mut status = measure(app, &*node)?;
-    while args.wait && !settled(&status) {
-        if begun.elapsed() >= limit {
-            app.warn(
-                "StatusWaitOver",
-                format!("not healthy within {} s: {}", limit.as_secs(), status.reasons.join("; ")),
-            );
-            break;
+    if args.wait {
+        let wait = Wait { what: Some("the node to be healthy"), limit, pause: LOOK, rest: &mut wait::sleep };
+        let healthy = wait_for(app, &mut *node, wait, |app, node| {
+            if !settled(&status) {
+                status = measure(app, node)?;
+            }
+            Ok(settled(&status))
+        })?;
+        if !healthy {
+            let why = status.reasons.join("; ");
+            app.warn("StatusWaitOver", format!("not healthy within {} s: {why}", limit.as_secs()));
         }
-        app.event(&Event::Waiting { what: "the node to be healthy".into(), elapsed: begun.elapsed(), limit });
-        std::thread::sleep(Duration::from_millis(250));
-        status = measure(app, &*node)?;
     }
     let exit = match status.overall {
         Overall::Healthy => Exit::Ok,
@@ -73,27 +78,38 @@ pub(super) fn limit(text: &str) -> Result<Duration> {
     Ok(wait.length())
 }
 
+/// Waits until something is so, and shows the wait. Returns whether it is.
+pub(super) fn wait_for(
+    app: &mut App,
+    node: &mut dyn Node,
+    wait: Wait<'_>,
+    mut is_so: impl FnMut(&mut App, &mut dyn Node) -> Result<bool>,
+) -> Result<bool> {
+    let app = RefCell::new(app);
+    let waited = wait.until(node, &mut |event| app.borrow_mut().event(&event), |node, _, _| {
+        Ok(if is_so(&mut app.borrow_mut(), node)? { Ok(()) } else { Err(String::new()) })
+    })?;
+    Ok(waited.is_ok())
+}
+
 /// Shows one run: its result, or its progress.
 fn one_run(app: &mut App, args: &Status, run: &str) -> Result<Ending> {
-    let limit = limit(&args.timeout)?;
-    let node = app.node()?;
-    let begun = Instant::now();
-    let known = records::find(&*node, run);
-    loop {
-        let record = records::find(&*node, run);
-        if let Some(result) = record.as_ref().map(|record| &record["result"]).filter(|result| !result.is_null()) {
-            let (code, msg) = (result["exit_code"].as_i64(), result["msg"].as_str().unwrap_or_default());
-            let exit = Exit::all().find(|exit| Some(i64::from(exit.code())) == code).unwrap_or(Exit::Failed);
-            let body = json!({ "run": run, "state": "ended", "result": result });
-            let text = format!("run {run} ended: {} (exit {})\n{msg}", exit.name(), exit.code());
-            app.reporter.document("Run", &body, &text);
-            return Ending::shown(exit, msg);
+    let limit = if args.wait { limit(&args.timeout)? } else { Duration::ZERO };
+    let mut node = app.node()?;
+    let known = records::find(&*node, run)?;
+    let (mut record, mut journal, mut state) = (None, None, "");
+    let what = format!("run {run} to end");
+    let wait = Wait { what: Some(&what), limit, pause: LOOK, rest: &mut wait::sleep };
+    wait_for(app, &mut *node, wait, |_, node| {
+        record = records::find(node, run)?;
+        if record.as_ref().is_some_and(|record| !record["result"].is_null()) {
+            return Ok(true);
         }
-        let journal = Standing::load(&*node)?.journal.filter(|journal| journal.header.run == run);
-        let active = lock::holder(&*node).is_some_and(|holder| holder.run == run);
+        journal = Journal::load(node)?.filter(|journal| journal.header.run == run);
+        let active = lock::holder(node).is_some_and(|holder| holder.run == run);
         // A run that has just started has not taken the lock yet.
         let starts = !active && journal.is_none() && record.as_ref().is_some_and(records::is_fresh);
-        let state = match (active || starts, &journal) {
+        state = match (active || starts, &journal) {
             (true, _) => "running",
             (false, Some(_)) => "interrupted",
             (false, None) if known.is_some() => "lost",
@@ -103,19 +119,21 @@ fn one_run(app: &mut App, args: &Status, run: &str) -> Result<Ending> {
                     .into());
             }
         };
-        let waited = begun.elapsed();
-        if state == "running" && args.wait && waited < limit {
-            app.event(&Event::Waiting { what: format!("run {run} to end"), elapsed: waited, limit });
-            std::thread::sleep(Duration::from_millis(250));
-            continue;
-        }
-        let at = journal.as_ref().map(ToString::to_string);
-        let body = json!({ "run": run, "state": state, "at": at, "result": null });
-        let text = format!("run {run}: {state}{}", at.map_or_else(String::new, |at| format!(", {at}")));
+        Ok(state != "running")
+    })?;
+    if let Some(result) = record.as_ref().map(|record| &record["result"]).filter(|result| !result.is_null()) {
+        let (code, msg) = (result["exit_code"].as_i64(), result["msg"].as_str().unwrap_or_default());
+        let exit = Exit::all().find(|exit| Some(i64::from(exit.code())) == code).unwrap_or(Exit::Failed);
+        let body = json!({ "run": run, "state": "ended", "result": result });
+        let text = format!("run {run} ended: {} (exit {})\n{msg}", exit.name(), exit.code());
         app.reporter.document("Run", &body, &text);
-        let exit = if state == "running" && !args.wait { Exit::Ok } else { Exit::Unhealthy };
-        return Ending::shown(exit, state);
+        return Ending::shown(exit, msg);
     }
+    let at = journal.as_ref().map(ToString::to_string);
+    let body = json!({ "run": run, "state": state, "at": at, "result": null });
+    let text = format!("run {run}: {state}{}", at.map_or_else(String::new, |at| format!(", {at}")));
+    app.reporter.document("Run", &body, &text);
+    Ending::shown(if state == "running" && !args.wait { Exit::Ok } else { Exit::Unhealthy }, state)
 }
 
 /// Whether a repair would change something: the cause of other problems is not on this machine, or is in its logs.

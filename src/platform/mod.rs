@@ -17,6 +17,8 @@ use metadata::{Answer, Metadata};
 /// When the node's networks or services cannot be listed. A metadata service that does not answer, or answers something
 /// else, means no cloud.
 pub fn detect(node: &dyn Node, given: Option<Provider>, metadata: &Metadata) -> Result<Option<Cloud>> {
+    #[cfg(test)]
+    crate::counted::count("platform");
     let by_machine = match given {
         Some(provider) => Some((provider, "the config".to_owned())),
         None => by_machine(node)?,

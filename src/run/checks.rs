@@ -3,12 +3,12 @@
 use anyhow::Result;
 
 use super::app::App;
+use super::context::Known;
 use super::options::no_such_check;
-use crate::facts::{ClusterFacts, NodeFacts};
 use crate::preflight;
-use crate::report::document::{Check, CheckStatus, PreflightReport};
+use crate::report::document::{Check, CheckStatus, Failure, PreflightReport};
 use crate::report::event::Event;
-use crate::settings::{ClusterSide, Resolved, RunSettings};
+use crate::settings::RunSettings;
 
 /// Runs the checks.
 pub(crate) fn examine(
@@ -39,21 +39,20 @@ pub(crate) fn tell(app: &mut App, report: &PreflightReport) {
     }
 }
 
-/// Runs all checks with the measured facts. They run even if the cluster's answers allow no settings: the report says
-/// more than the first error.
-pub(crate) fn measured(
-    app: &mut App,
-    run: &RunSettings,
-    (side, resolved): (&ClusterSide, Option<&Resolved>),
-    node: &NodeFacts,
-    cluster: &ClusterFacts,
-) -> PreflightReport {
+/// Runs all checks with what is known. They run even if the cluster does not answer, or its answers allow no settings:
+/// the report says more than the first error.
+pub(crate) fn measured(app: &mut App, run: &RunSettings, known: &Known) -> PreflightReport {
+    let (cluster, settings) = (known.cluster.as_ref().ok(), known.resolved.as_ref().ok());
+    let failure = known.cluster.as_ref().err().map(|error| {
+        let Failure { what, why, .. } = Failure::new(error);
+        why.map_or_else(|| what.clone(), |why| format!("{what}: {why}"))
+    });
     let input = preflight::Input {
-        settings: resolved.map(|resolved| &resolved.settings),
-        side: Some(side),
-        node: Some(node),
-        cluster: Some(cluster),
-        cluster_failure: None,
+        settings: settings.map(|resolved| &resolved.settings).filter(|_| cluster.is_some()),
+        side: cluster.map(|_| &known.side),
+        node: Some(&known.facts),
+        cluster,
+        cluster_failure: failure.as_deref(),
         remote_access: &run.remote_access,
     };
     examine(app, run, preflight::Scope::Everything, &input)
@@ -63,14 +62,8 @@ pub(crate) fn measured(
 ///
 /// # Errors
 /// The failed checks, with the exit class of the worst.
-pub(super) fn check(
-    app: &mut App,
-    run: &RunSettings,
-    decided: (&ClusterSide, Option<&Resolved>),
-    node: &NodeFacts,
-    cluster: &ClusterFacts,
-) -> Result<()> {
-    let report = measured(app, run, decided, node, cluster);
+pub(super) fn check(app: &mut App, run: &RunSettings, known: &Known) -> Result<()> {
+    let report = measured(app, run, known);
     tell(app, &report);
     // Advice about the machine's other services belongs to `preflight`: an install does not change them.
     let advice = |check: &Check| check.status == CheckStatus::Warn && check.group == "machine";

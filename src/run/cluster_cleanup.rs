@@ -3,15 +3,12 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
-
 use super::app::App;
-use super::options::Source;
+use super::context::Operation;
 use crate::apply::journal::Removal;
 use crate::apply::receipt::About;
 use crate::apply::standing::Standing;
 use crate::cluster::{Cluster, Released};
-use crate::node::Node;
 
 /// How long the cluster may take for this.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -25,8 +22,10 @@ pub(crate) fn token_secret(standing: &Standing) -> Option<String> {
 
 /// Deletes on request what Calico wrote for the Node, including its IPAM blocks, and the token secret that we created.
 /// Returns the commands for what remains.
-pub(crate) fn clear(removal: Removal, app: &mut App, node: &dyn Node, standing: &Standing) -> Vec<String> {
-    let abouts: Vec<&About> = standing.receipts.iter().rev().filter_map(|receipt| receipt.about.as_ref()).collect();
+pub(crate) fn clear(op: &mut Operation<'_>, removal: Removal) -> Vec<String> {
+    let Operation { app, context, node, .. } = op;
+    let abouts: Vec<&About> =
+        context.standing.receipts.iter().rev().filter_map(|receipt| receipt.about.as_ref()).collect();
     let mut left = Vec::new();
     let Some(newest) = abouts.first() else {
         if removal.cluster_traces {
@@ -42,8 +41,8 @@ pub(crate) fn clear(removal: Removal, app: &mut App, node: &dyn Node, standing: 
     let secret = abouts.iter().find_map(|about| about.token_secret.as_ref());
     let delete = secret.map(|secret| format!("kubectl -n {namespace} delete secret {secret}"));
 
-    let cluster = match reach(app, node) {
-        Ok(cluster) => cluster,
+    let cluster = match context.cluster(*node) {
+        Ok(cluster) => cluster.within(LIMIT),
         Err(error) => {
             app.warn("ClusterTracesLeft", format!("the cluster still has what Calico wrote on Node {name}: {error:#}"));
             left.extend(delete);
@@ -57,8 +56,8 @@ pub(crate) fn clear(removal: Removal, app: &mut App, node: &dyn Node, standing: 
         blocks(app, &cluster, name);
     } else {
         app.reporter.tell(&format!(
-            "Kept: what Calico wrote in the cluster for Node {name}, its IPAM blocks among it (--cluster-traces takes \
-             them away)."
+            "Kept: what Calico wrote in the cluster for Node {name}, its IPAM blocks among it (--cluster-traces removes \
+             them)."
         ));
     }
     if let (Some(secret), Some(delete)) = (secret, delete) {
@@ -100,11 +99,4 @@ fn blocks(app: &mut App, cluster: &Cluster, name: &str) {
         }
         Err(error) => app.warn("ClusterTracesLeft", format!("Node {name} keeps its IPAM blocks: {error:#}")),
     }
-}
-
-fn reach(app: &App, node: &dyn Node) -> Result<Cluster> {
-    let layered = app.config(node, &Source::default())?;
-    let mut connection = app.connection(node, &layered)?;
-    connection.timeout = connection.timeout.min(LIMIT);
-    app.cluster(node, &connection)
 }

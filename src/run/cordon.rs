@@ -1,4 +1,4 @@
-//! Makes the node schedulable again after a run that cordoned it, however the run ended.
+//! The Node at the end of a run that cordoned it, however the run ended.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -6,72 +6,112 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Error, Result};
 use backon::{BackoffBuilder as _, ExponentialBuilder};
 
-use super::Ending;
 use super::app::App;
-use super::options::Source;
-use super::{left_over, own_logins};
+use super::context::{Context, Operation};
+use super::open::Opened;
+use super::sources::Choice;
+use super::trusted_kubeconfigs::{as_program, programs_kubeconfigs};
+use super::verb::LEFT_CORDONED;
+use super::{Ending, pending_work};
 use crate::agent::os::{self, Level};
 use crate::apply::converge;
 use crate::apply::cordon::Cordon;
-use crate::apply::node_object::Access;
+use crate::apply::node_object::NodeObject;
 use crate::apply::retention;
-use crate::cluster::lease::Validity;
+use crate::cluster::lease::{LeaseRenewer, Validity};
 use crate::cluster::{self, CORDONED_BY, Cluster};
-use crate::config::Origin;
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::report::document::{RunResult, exit_of};
 use crate::report::event::Event;
+use crate::settings::Limits;
 
-/// Uncordons the Node if a run of ours cordoned it. While the run has the Lease, waits for errors that may be
-/// temporary: also 403, since by the record this user was allowed to cordon.
+/// What happens at the end of a run to a Node that it, or an earlier run, cordoned.
+#[derive(Debug, Clone)]
+pub(crate) enum After {
+    /// It is uncordoned if a run of ours cordoned it.
+    Uncordon,
+    /// It is uncordoned, whoever cordoned it.
+    UncordonAlways,
+    /// It stays cordoned, for the reason that ends this sentence. No run undoes that any more.
+    Keep(String),
+    /// As [`After::Uncordon`]; a failure is only reported.
+    Try,
+    /// It is left to a later run.
+    Leave,
+}
+
+/// Ends the cordon. While the run has the Lease, waits for errors that may be temporary: also 403, since by the record
+/// this user was allowed to cordon.
 ///
 /// # Errors
 /// `UncordonFailed` when the cluster does not answer; the record stays, and CalicoNode tries again at its next start.
-pub(crate) fn release(app: &mut App, node: &mut dyn Node) -> Result<()> {
-    let Some(cordon) = Cordon::load(node)? else { return Ok(()) };
-    let name = cordon.node.clone();
-    let limit = app.lease.as_ref().map(Validity::left).unwrap_or_default();
+pub(crate) fn end(op: &mut Operation<'_>, name: &str, after: After, keeper: Option<&LeaseRenewer>) -> Result<()> {
+    let cordon = if matches!(after, After::Leave) { None } else { Cordon::load(op.node)? };
+    match (after, cordon) {
+        (After::UncordonAlways, None) => op.context.cluster(op.node)?.uncordon(name).map(drop),
+        (_, None) => Ok(()),
+        (After::Keep(why), Some(cordon)) => {
+            let mark = BTreeMap::from([(CORDONED_BY.to_owned(), None)]);
+            let unmarked = op.context.cluster(op.node).and_then(|cluster| cluster.annotate_node(&cordon.node, &mark));
+            if let Err(error) = unmarked {
+                let message = format!("node {} still says which run cordoned it: {error:#}", cordon.node);
+                op.app.event(&Event::Log { message });
+            }
+            op.app.reporter.tell(&format!("Node {} stays cordoned{why}.", cordon.node));
+            cordon.forget(op.node)
+        }
+        (after, Some(cordon)) => match (after, release(op, &cordon, keeper.map(LeaseRenewer::validity).as_ref())) {
+            (After::Try, Err(error)) => {
+                op.app.warn("UncordonFailed", format!("{error:#}"));
+                Ok(())
+            }
+            (_, released) => released,
+        },
+    }
+}
+
+fn release(op: &mut Operation<'_>, cordon: &Cordon, lease: Option<&Validity>) -> Result<()> {
+    let Operation { app, context, node, .. } = op;
+    let name = &cordon.node;
+    let limit = lease.map(Validity::left).unwrap_or_default();
     let (begun, mut paused) = (Instant::now(), Duration::ZERO);
     let mut pauses = growing(Duration::from_secs(5), Duration::from_secs(80));
     let uncordoned = app.phase("uncordon", |app| {
         loop {
-            let error = match uncordon(app, node, &cordon) {
+            let error = match uncordon(context, *node, cordon) {
                 Err(error) if cluster::may_pass(&error) || Fault::id_of(&error) == "ClusterForbidden" => error,
                 Err(error) => return Err(error),
-                Ok(true) => return Ok(((), format!("node {name} takes pods again"))),
-                Ok(false) => return Ok(((), format!("node {name} takes pods already"))),
+                Ok(true) => return Ok(((), format!("node {name} is uncordoned"))),
+                Ok(false) => return Ok(((), format!("node {name} is uncordoned already"))),
             };
             let elapsed = begun.elapsed() + paused;
             // The Lease may belong to another run by now.
-            let runs = app.lease.as_ref().is_some_and(|lease| !lease.left().is_zero());
-            match pauses.next().filter(|pause| runs && elapsed + *pause < limit) {
-                Some(pause) => {
-                    let message = format!(
-                        "node {name} is not uncordoned yet, and it is tried again for up to {} s: {error:#}",
-                        limit.as_secs()
-                    );
-                    match paused.is_zero() {
-                        true => app.warn("UncordonWaits", message),
-                        false => app.event(&Event::Log { message }),
-                    }
-                    app.event(&Event::Waiting { what: format!("node {name} to be uncordoned"), elapsed, limit });
-                    node.pause(pause);
-                    paused += pause;
-                }
-                None => return Err(error),
+            let runs = lease.is_some_and(|lease| !lease.left().is_zero());
+            let Some(pause) = pauses.next().filter(|pause| runs && elapsed + *pause < limit) else {
+                return Err(error);
+            };
+            let message = format!(
+                "node {name} is not uncordoned yet, and it is tried again for up to {} s: {error:#}",
+                limit.as_secs()
+            );
+            match paused.is_zero() {
+                true => app.warn("UncordonWaits", message),
+                false => app.event(&Event::Log { message }),
             }
+            app.event(&Event::Waiting { what: format!("node {name} to be uncordoned"), elapsed, limit });
+            node.pause(pause);
+            paused += pause;
         }
     });
     match uncordoned {
-        Ok(()) => cordon.forget(node),
-        // It was deleted from the cluster: there is nothing to uncordon.
-        Err(error) if is_absent(&error) => cordon.forget(node),
-        Err(error) => {
+        // If it was deleted from the cluster, there is nothing to uncordon.
+        Err(error) if !is_absent(&error) => {
             let what = format!("node {name} could not be uncordoned");
             let hint = format!("when the cluster answers, run: {}", app.command("resume"));
             Err(error.context(Fault::new(Exit::FailedIncomplete, "UncordonFailed", what).hint(hint)))
         }
+        _ => cordon.forget(*node),
     }
 }
 
@@ -80,8 +120,8 @@ pub(crate) fn growing(first: Duration, longest: Duration) -> impl Iterator<Item 
     ExponentialBuilder::default().with_min_delay(first).with_max_delay(longest).without_max_times().build()
 }
 
-fn uncordon(app: &App, node: &dyn Node, cordon: &Cordon) -> Result<bool> {
-    let cluster = reach(app, node, &cordon.access, None)?;
+fn uncordon(context: &Context, node: &dyn Node, cordon: &Cordon) -> Result<bool> {
+    let cluster = context.cluster(node)?;
     match cluster.uncordon(&cordon.node) {
         // Asked again: a single wrong answer would leave an existing Node cordoned.
         Err(error) if is_absent(&error) && cluster.node(&cordon.node)?.is_some() => cluster.uncordon(&cordon.node),
@@ -91,54 +131,6 @@ fn uncordon(app: &App, node: &dyn Node, cordon: &Cordon) -> Result<bool> {
 
 fn is_absent(error: &Error) -> bool {
     Fault::id_of(error) == "NodeAbsent"
-}
-
-/// Makes the cordon the user's: no run undoes it any more.
-pub(crate) fn unmark(app: &mut App, cluster: &Cluster, name: &str) {
-    let mark = BTreeMap::from([(CORDONED_BY.to_owned(), None)]);
-    if let Err(error) = cluster.annotate_node(name, &mark) {
-        app.event(&Event::Log { message: format!("node {name} still says which run cordoned it: {error:#}") });
-    }
-}
-
-/// Leaves the Node cordoned, and reports it: there is no network for pods on it any more.
-pub(crate) fn keep(app: &mut App, node: &dyn Node) -> Result<()> {
-    let Some(cordon) = Cordon::load(node)? else { return Ok(()) };
-    if let Ok(cluster) = reach(app, node, &cordon.access, None) {
-        unmark(app, &cluster, &cordon.node);
-    }
-    app.reporter
-        .tell(&format!("Node {} stays cordoned: kubectl uncordon {0}, once it has a network again.", cordon.node));
-    cordon.forget(node)
-}
-
-/// The same after a failure, which is the error to report unless this fails too.
-pub(crate) fn release_after(app: &mut App, node: &mut dyn Node, error: Error) -> Error {
-    let failed_phase = app.reporter.failed_phase;
-    match release(app, node) {
-        Ok(()) => {
-            app.reporter.failed_phase = failed_phase;
-            error
-        }
-        Err(second) => match second.downcast::<Fault>() {
-            Ok(fault) => error.context(fault),
-            Err(second) => error.context(format!("{second:#}")),
-        },
-    }
-}
-
-/// Connects to the cluster as an earlier run did, with its kubeconfig and context, unless the command line says
-/// otherwise. `limit`: the longest time for a request.
-pub(crate) fn reach(app: &App, node: &dyn Node, access: &Access, limit: Option<Duration>) -> Result<Cluster> {
-    let layered = app.config(node, &Source::default())?;
-    let mut connection = app.connection(node, &layered)?;
-    if let (Origin::Default, Some(file)) = (&connection.kubeconfig_from, &access.kubeconfig) {
-        connection.kubeconfig.clone_from(file);
-        connection.kubeconfig_from = Origin::Set;
-        connection.context = connection.context.or_else(|| access.context.clone());
-    }
-    connection.timeout = connection.timeout.min(limit.unwrap_or(connection.timeout));
-    app.cluster(node, &connection)
 }
 
 /// How often CalicoNode tries to uncordon its Node after one start.
@@ -175,19 +167,21 @@ pub(crate) fn release_left_over(app: &mut App) -> Result<Ending> {
 }
 
 fn try_left_over(app: &mut App) -> Result<String> {
-    let (mut node, _lock, standing) = app.node_to_change("uncordon")?;
-    if left_over::is_cordoned(&*node)? && standing?.is_draining() {
-        converge::undo(&mut *node, &mut |event| app.event(&event))?;
+    let Opened { mut node, context, lock: _lock } = app.open(&LEFT_CORDONED, &Choice::default())?;
+    if pending_work::is_cordoned(&*node)? && context.standing.is_draining() {
+        let events = &mut |event| app.event(&event);
+        converge::undo(&mut *node, &context.standing, &NodeObject::unknown(), events)?;
     }
     // The run may have ended right after it removed its journal.
-    retention::tidy(&*node, &mut |event| app.event(&event));
-    let Some(cordon) = Cordon::load(&*node)?.filter(|_| left_over::is_cordoned(&*node).unwrap_or_default()) else {
+    retention::tidy(&*node, &context.standing, &mut |event| app.event(&event));
+    let Some(cordon) = Cordon::load(&*node)?.filter(|_| pending_work::is_cordoned(&*node).unwrap_or_default()) else {
         return Ok("no run left the node cordoned".into());
     };
     let mut refused = None;
-    for file in own_logins::of(&*node) {
-        let released = app
-            .cluster_as(&*node, &file, ANSWER_WITHIN)
+    for file in programs_kubeconfigs(&*node) {
+        let limits = Limits::within(ANSWER_WITHIN);
+        let connect = |text: &str, base: &std::path::Path| app.connector.connect(text, base, None, limits);
+        let released = as_program(&*node, &file, &connect)
             .and_then(|cluster| uncordon_if_ours(&cluster, &cordon))
             .with_context(|| format!("uncordon node {} with {file}", cordon.node));
         match released {
@@ -219,5 +213,5 @@ fn uncordon_if_ours(cluster: &Cluster, cordon: &Cordon) -> Result<String> {
         return Err(Fault::new(Exit::VerifyFailed, "NodeNotReady", what).into());
     }
     cluster.uncordon(node)?;
-    Ok(format!("node {node}, which run {run} had left cordoned, takes pods again"))
+    Ok(format!("node {node}, which run {run} had left cordoned, is uncordoned"))
 }

@@ -1,9 +1,8 @@
 //! Checks whether Calico's datastore answers, asked as the node's services do.
 
-use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context as _, Result};
 
 use super::app::App;
 use super::login;
@@ -15,8 +14,7 @@ use crate::item::Id;
 use crate::node::Node;
 use crate::plan::Step;
 use crate::plan::order::SERVICES;
-use crate::settings::Datastore;
-use crate::settings::Limits;
+use crate::settings::{Datastore, Limits};
 use crate::values::WinPath;
 
 /// How long one member, or the API server, may take to answer.
@@ -46,7 +44,7 @@ pub(crate) fn away(app: &mut App, node: &dyn Node, steps: &[Step]) -> Option<any
     let datastore = config.datastore();
     let mut files: Vec<WinPath> = vec![WinPath::known(AgentConfig::PATH)];
     match &datastore {
-        Datastore::Kubernetes => files.extend(kubeconfig(&config)),
+        Datastore::Kubernetes => files.extend(config.kubeconfig()),
         Datastore::Etcdv3 { tls, .. } => {
             files.extend(tls.iter().flat_map(|tls| [&tls.key_file, &tls.cert_file, &tls.ca_cert_file]).cloned());
         }
@@ -65,10 +63,6 @@ pub(crate) fn away(app: &mut App, node: &dyn Node, steps: &[Step]) -> Option<any
     ask(app, node, &config, &datastore).err().filter(unusable)
 }
 
-fn kubeconfig(config: &AgentConfig) -> Option<WinPath> {
-    config.startup.env.get("KUBECONFIG")?.parse().ok()
-}
-
 fn ask(app: &mut App, node: &dyn Node, config: &AgentConfig, datastore: &Datastore) -> Result<()> {
     match datastore {
         Datastore::Etcdv3 { endpoints, tls } => {
@@ -79,9 +73,8 @@ fn ask(app: &mut App, node: &dyn Node, config: &AgentConfig, datastore: &Datasto
             login::try_members(app, endpoints, files.as_ref(), LIMIT)
         }
         Datastore::Kubernetes => {
-            let path = kubeconfig(config).ok_or_else(|| anyhow!("the services have no kubeconfig"))?;
-            let text = std::fs::read_to_string(node.disk(&path)).with_context(|| format!("read {path}"))?;
-            let cluster = app.connect(&text, Path::new("."), None, Limits::within(LIMIT))?;
+            let cluster = app.connector.as_services(node, config, Limits::within(LIMIT))?;
+            let cluster = cluster.context("find the services' kubeconfig")?;
             cluster.node(config.node_name.as_str()).map(drop)
         }
     }

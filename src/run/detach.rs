@@ -5,10 +5,11 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result};
 
 use super::Ending;
-use super::app::{App, secure};
-use super::options::Source;
+use super::app::App;
+use super::open::{check_elevated, secure};
 use super::records;
-use super::verb::{Goal, Row};
+use super::sources::Choice;
+use super::verb::{Aim, Row};
 use crate::agent::os;
 use crate::apply::lock;
 use crate::fault::{Exit, Fault};
@@ -35,18 +36,14 @@ pub(crate) fn start(row: Option<&Row>, app: &mut App) -> Result<Ending> {
             .hint("look first with --dry-run, then run it with --detach --yes")
             .into());
     }
-    let mut node = app.node()?;
-    if !node.facts().context("measure the node")?.elevated {
-        return Err(Fault::new(Exit::NotElevated, "NotElevated", "this session has no administrator rights")
-            .hint("open PowerShell with Run as administrator and run the command again")
-            .into());
-    }
+    let (mut node, context) = app.look(row, &Choice::default())?;
+    check_elevated(context.facts.elevated)?;
     if app.global.wait_for_lock.is_none() {
         lock::free(&*node)?;
     }
     // Errors that can be found now are reported here: the detached run shows nothing.
-    if matches!(row.goal, Goal::Config(_)) {
-        app.config(&*node, &Source::default())?;
+    if matches!(row.aim, Aim::Config(_)) {
+        context.config(&*node)?;
     }
     let run = app.run.clone();
     let opened = secure(&mut *node, [WinPath::known(STATE_DIR)])?;
@@ -55,7 +52,7 @@ pub(crate) fn start(row: Option<&Row>, app: &mut App) -> Result<Ending> {
 
     let pid = os::outlive(&mut command(app, &run)?, app.global.sandbox.is_none()).context("start the detached run")?;
 
-    let msg = format!("{} goes on by itself as run {run} (process {pid}).", row.command);
+    let msg = format!("{} continues as run {run} (process {pid}).", row.command);
     app.reporter.tell(&msg);
     let mut result = RunResult::new(Exit::Ok, false, msg);
     result.status = Status::Started;
@@ -70,7 +67,7 @@ pub(crate) fn start(row: Option<&Row>, app: &mut App) -> Result<Ending> {
 /// This command line, for a process that carries it out as a run of this name.
 pub(crate) fn command(app: &App, run: &str) -> Result<Command> {
     let mut command = Command::new(std::env::current_exe().context("find our own executable")?);
-    command.args(app.args().iter().skip(1)).arg("--detached-run").arg(run);
+    command.args(app.args.iter().skip(1)).arg("--detached-run").arg(run);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     Ok(command)
 }

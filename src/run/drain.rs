@@ -1,23 +1,20 @@
-//! Draining with the screen attached: for `node drain`, and before a change that needs the node empty.
+//! The pods of this node before a change: which lose their network, whether the node is drained, and how.
 
-use std::borrow::Borrow;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Error, Result};
 
 use super::app::App;
+use super::context::Context;
 use super::options::DrainFlags;
-use super::pods;
-use crate::apply::cancel;
-use crate::apply::journal::Terms;
-use crate::apply::node_object::NodeObject;
+use crate::apply::node_object::{pod_of, pods_endpoints, still_attached};
 use crate::cluster::{Cluster, DrainOptions, DrainPlan};
 use crate::config::types::Wait;
-use crate::fault::{Exit, Fault};
 use crate::node::Node;
-use crate::plan::show::AttachedPod;
-use crate::report::event::Event;
-use crate::settings::{Connection, Drain};
+use crate::node::hns::Endpoint;
+use crate::plan::Step;
+use crate::plan::show::{AttachedPod, Disposition, Plan};
+use crate::settings::Drain;
 use crate::values::count;
 
 impl DrainFlags {
@@ -39,125 +36,97 @@ impl DrainFlags {
     }
 }
 
-/// Returns the pods that are evicted and those that stay, for people.
-pub(crate) fn text(name: &str, plan: &DrainPlan) -> String {
+/// Shows which pods a drain evicts and which stay.
+///
+/// # Errors
+/// As [`Cluster::plan_drain`].
+pub(crate) fn show(app: &mut App, cluster: &Cluster, name: &str, options: &DrainOptions) -> Result<DrainPlan> {
+    let plan = cluster.plan_drain(name, options, &mut |event| app.event(&event))?;
     let mut text = format!("Drain of {name}: {} to evict.\n", count(plan.evicted.len(), "pod"));
     plan.evicted.iter().for_each(|pod| text.push_str(&format!("  - {pod}\n")));
     plan.remaining.iter().for_each(|pod| text.push_str(&format!("    {pod}\n")));
-    text
+    app.reporter.tell(&text);
+    Ok(plan)
 }
 
-/// Cordons a node as a phase; returns false if it was cordoned already.
-pub(crate) fn cordon(app: &mut App, cluster: &Cluster, name: &str) -> Result<bool> {
-    app.phase("cordon", |_| {
-        let cordoned = cluster.cordon(name, None)?;
-        let message = if cordoned { "no new pods come" } else { "was cordoned before, and stays so" };
-        Ok((cordoned, format!("node {name}: {message}")))
-    })
-}
-
-/// Drains a cordoned node, as a phase. Ctrl-C ends it.
-pub(crate) fn drain(app: &mut App, cluster: &Cluster, name: &str, options: &DrainOptions) -> Result<DrainPlan> {
-    let _under_way = cancel::UnderWay::begin();
-    let begun = Instant::now();
-    app.event(&Event::PhaseStarted { phase: "drain", place: None });
-    match cluster.drain(name, options, &cancel::asked, &mut |event| app.event(&event)) {
-        Ok(drained) => {
-            let changed = !drained.evicted.is_empty();
-            app.event(&Event::PhaseCompleted {
-                phase: "drain",
-                message: drained.done(),
-                changed,
-                took: begun.elapsed(),
-            });
-            Ok(drained)
-        }
-        Err(error) => {
-            app.event(&Event::PhaseFailed { phase: "drain", message: format!("{error:#}") });
-            Err(error)
-        }
-    }
-}
-
-/// The Node to drain, and how to reach it.
-pub(crate) struct Place<'a> {
-    pub cluster: &'a Cluster,
-    pub connection: &'a Connection,
-    pub name: &'a str,
-}
-
-/// A drain that is decided, and how its Node is reached.
-pub(crate) struct Planned {
-    pub name: String,
-    pub connection: Connection,
-    pub cluster: Cluster,
-    pub options: DrainOptions,
-}
-
-impl Planned {
-    /// Returns the Node as the engine changes it.
-    pub fn object(&self) -> NodeObject<'_> {
-        NodeObject::new(&self.name, &self.cluster, self.options.timeout)
-    }
-
-    /// Returns the options of a run that drains the Node; without a drain, pods lose a network that is deleted.
-    pub fn terms(drain: Option<&Self>, app: &App, node: &dyn Node) -> Terms {
-        let (options, connection) = drain.map(|drain| (&drain.options, &drain.connection)).unzip();
-        Terms { drops_pods: drain.is_none(), ..app.terms(node, options, connection) }
-    }
-}
-
-/// Decides whether a change drains the node first, and shows which pods are evicted. `needs`: pods would lose their
-/// network, and which of them are attached to networks that are deleted; `wanted`: the user's choice. The cluster is
-/// asked only then.
-pub(crate) fn before<C: Borrow<Cluster>>(
+/// Returns the pods attached to networks that these steps delete. They are unknown if the cluster does not answer within
+/// the limit.
+///
+/// # Errors
+/// When HNS or the container runtime cannot be asked.
+pub(crate) fn attached(
     app: &mut App,
-    name: &str,
-    (needs, attached): (bool, &[AttachedPod]),
-    wanted: Option<bool>,
-    options: DrainOptions,
-    cluster: impl FnOnce(&App) -> Result<C>,
-) -> Result<Option<DrainOptions>> {
-    if !wanted.unwrap_or(needs) {
-        if needs {
-            not_drained(app);
-        }
-        return Ok(None);
+    context: &Context,
+    node: &dyn Node,
+    (name, limit): (&str, Duration),
+    steps: &[Step],
+) -> Result<Vec<AttachedPod>> {
+    let goes: Vec<String> =
+        steps.iter().filter(|step| matches!(step, Step::Vacate { .. })).map(|step| step.id().target()).collect();
+    if goes.is_empty() {
+        return Ok(Vec::new());
     }
-    let cluster = cluster(app)?;
-    let plan = cluster.borrow().plan_drain(name, &options, &mut |event| app.event(&event))?;
-    app.reporter.tell(&text(name, &plan));
-    pods::judge(attached, &plan.evicted, Some(cluster.borrow()))?;
-    Ok(Some(options))
+    let goes = |endpoint: &Endpoint| goes.iter().any(|network| network.eq_ignore_ascii_case(&endpoint.network));
+    let used: Vec<Endpoint> = pods_endpoints(node)?.into_iter().filter(goes).collect();
+    if used.is_empty() {
+        return Ok(Vec::new());
+    }
+    let running = node.containers()?;
+    let known = match used.iter().all(|endpoint| endpoint.is_leaked(&running)) {
+        true => Ok(Vec::new()),
+        false if name.is_empty() => Err(Error::msg("no receipt records the name of the Node")),
+        false => context.cluster(node).and_then(|cluster| cluster.within(limit).pods_on(name)),
+    };
+    let known = known.unwrap_or_else(|error| {
+        app.warn("PodsUnknown", format!("which pods are attached to this node's network is unknown: {error:#}"));
+        Vec::new()
+    });
+    let mut attached: Vec<AttachedPod> = used
+        .into_iter()
+        .map(|endpoint| {
+            let pod = pod_of(&endpoint, &known);
+            let disposition = match pod {
+                _ if endpoint.is_leaked(&running) => Disposition::Leaked,
+                Some(pod) if pod.is_of_daemon_set() => Disposition::Recreated,
+                Some(_) => Disposition::Moved,
+                None => Disposition::Unknown,
+            };
+            let pod = pod.filter(|_| disposition != Disposition::Leaked).map(ToString::to_string);
+            AttachedPod {
+                network: endpoint.network.clone(),
+                endpoint: endpoint.describe(),
+                ip: endpoint.ip,
+                pod,
+                disposition,
+            }
+        })
+        .collect();
+    attached.sort_by(|a, b| (&a.network, &a.pod, a.ip).cmp(&(&b.network, &b.pod, b.ip)));
+    Ok(attached)
 }
 
-/// Reports what happens to pods that are not moved away.
-pub(crate) fn not_drained(app: &mut App) {
-    let message = "the pods on this node lose their network: those with a controller are deleted, so that it makes \
-                   them again; the others must be deleted by hand";
-    app.warn("NotDrained", message);
+/// Refuses a change that would keep pods attached, before anything is changed. `evicted`: the pods that a drain evicts
+/// first.
+///
+/// # Errors
+/// `PodsAttached`; `ClusterRights` if pods have to be deleted and this user may not.
+pub(crate) fn check(attached: &[AttachedPod], evicted: &[String], cluster: &Cluster) -> Result<()> {
+    let stays = |pod: &&AttachedPod| match pod.disposition {
+        Disposition::Recreated | Disposition::Leaked => false,
+        Disposition::Moved => !pod.pod.as_ref().is_some_and(|pod| evicted.contains(pod)),
+        Disposition::Unknown => true,
+    };
+    let stays: Vec<String> = attached.iter().filter(stays).map(ToString::to_string).collect();
+    if !stays.is_empty() {
+        return Err(still_attached(&stays, "nothing was changed"));
+    }
+    match attached.iter().any(|pod| pod.disposition == Disposition::Recreated) {
+        true => cluster.check_may_delete_pods(),
+        false => Ok(()),
+    }
 }
 
-/// Uncordons the node, if we had cordoned it, and returns the error.
-pub(crate) fn uncordon_after(
-    app: &mut App,
-    cluster: &Cluster,
-    name: &str,
-    cordoned: bool,
-    error: anyhow::Error,
-) -> anyhow::Error {
-    if !cordoned {
-        return error;
-    }
-    match cluster.uncordon(name) {
-        Ok(_) => {
-            app.event(&Event::Log { message: format!("node {name} is uncordoned again") });
-            error
-        }
-        Err(second) => {
-            let what = format!("the drain failed, and node {name} could not be uncordoned again ({second:#})");
-            let hint = format!("when the cluster answers, run: {}", app.command("node uncordon"));
-            error.context(Fault::new(Exit::FailedIncomplete, "UncordonFailed", what).hint(hint))
-        }
-    }
+/// Whether pods of this plan lose their network: not those that are only left over.
+pub(crate) fn loses_pods(plan: &Plan) -> bool {
+    plan.pods.iter().any(|pod| pod.disposition != Disposition::Leaked)
 }

@@ -1,38 +1,42 @@
 //! How a run ends, once: with its own result, or by Ctrl-C while no step is being taken. Either way there is a result
-//! on the screen, in the log and in `last-run.json`.
+//! on the screen, in the log, in `last-run.json` and in the Windows Event Log.
 
+use std::collections::BTreeSet;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context as _, Result};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::options::{ExitCodes, Global};
-use super::{ctrl_c, event_log, records};
+use super::options::Global;
+use super::{class, ctrl_c, event_log, records};
 use crate::apply::cancel::{self, Asked};
 use crate::fault::{Exit, Fault};
-use crate::report::document::{RunResult, envelope, millis};
+use crate::report::document::{RunResult, Status, envelope, millis};
 use crate::report::log::Log;
-use crate::report::reporter::{self, Reporter, Stream, Style};
+use crate::report::reporter::{self, Reporter, Stream};
+use crate::values::count;
 
-/// What is known of the run, for Ctrl-C, which ends it from another thread.
+/// How many evicted pods an error names.
+const NAMED: usize = 5;
+
+/// What a run has done so far: all that its end tells, also if Ctrl-C ends it from another thread.
 #[derive(Debug, Clone)]
 pub(crate) struct Record {
-    style: Style,
-    exit_codes: ExitCodes,
-    /// Nothing about a sandbox is written to this machine's Event Log.
-    sandboxed: bool,
+    global: Global,
     run: String,
     began: Instant,
     /// The output so far.
     stream: Arc<Stream>,
-    changed: Arc<AtomicBool>,
+    /// Something on the node or in the cluster was changed, also if it was undone: set in the one place that every
+    /// change passes.
+    pub changed: Arc<AtomicBool>,
     /// The verb, once it has the node to change it.
     pub changing: Option<&'static str>,
     /// What is recorded of the run besides its result.
@@ -40,55 +44,152 @@ pub(crate) struct Record {
     /// The folder for `last-run.json`, once a changing verb has the node.
     pub state: Option<PathBuf>,
     pub log: Option<PathBuf>,
+    /// How far the engine came.
+    pub outcome: Outcome,
+    /// The generation to report if the run fails: the one that was current when it began, unless the run sets another.
+    pub generation: Option<u32>,
+    /// How long Calico's services were down.
+    pub downtime: Duration,
+    /// The pods that were evicted.
+    pub evicted: BTreeSet<String>,
+    pub warnings: Vec<String>,
+    /// Something is removed only when Windows starts next.
+    pub needs_reboot: bool,
 }
 
-static RECORD: Mutex<Option<Record>> = Mutex::new(None);
+/// What the engine did with the change of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It was not called, or had not begun.
+    Untouched,
+    /// The journal exists: the run can be resumed or undone.
+    HalfWay,
+    /// Ctrl-C ended it in the middle of a step.
+    Stopped,
+    Undone,
+    /// With the current generation, if there is one.
+    Done(Option<u32>),
+}
+
+static RECORD: Mutex<Option<Arc<Mutex<Record>>>> = Mutex::new(None);
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 impl Record {
-    pub fn new(global: &Global, reporter: &Reporter, changed: &Arc<AtomicBool>) -> Self {
+    pub fn new(global: &Global, reporter: &Reporter) -> Self {
         Self {
-            style: global.style(),
-            exit_codes: global.exit_codes,
-            sandboxed: global.sandbox.is_some(),
+            global: global.clone(),
             run: reporter.run().to_owned(),
             began: Instant::now(),
             stream: reporter.stream(),
-            changed: Arc::clone(changed),
+            changed: Arc::default(),
             changing: None,
             note: Value::Null,
             state: None,
             log: None,
+            outcome: Outcome::Untouched,
+            generation: None,
+            downtime: Duration::ZERO,
+            evicted: BTreeSet::new(),
+            warnings: Vec::new(),
+            needs_reboot: false,
         }
     }
 
-    /// The result of a run that Ctrl-C ended.
-    fn cancelled(&self, asked: Asked) -> RunResult {
-        let changed = self.changed.load(Ordering::SeqCst);
-        let (what, hint) = match asked {
-            Asked::Again if self.has_journal() => (
-                "stopped at once by Ctrl-C, in the middle of a step",
-                "finish it with: calicoctl-win resume, or undo it with: calicoctl-win resume --undo",
-            ),
-            Asked::Again => {
-                ("stopped at once by Ctrl-C", "see what stands: calicoctl-win status, and kubectl get node")
-            }
-            _ => ("stopped by Ctrl-C", "run the command again"),
-        };
-        let error = Fault::new(Exit::Cancelled, "RunCancelled", what).hint(hint);
-        let mut result = RunResult::failed(&error.into());
-        result.run = Some(self.run.clone());
+    /// Completes the result, and keeps it where later processes and people look for it.
+    pub fn close(&self, result: &mut RunResult, failed_phase: Option<&str>, log: &mut Option<Log>) {
+        let (exit, changed) = (class(result), self.outcome == Outcome::HalfWay || self.changed.load(Ordering::SeqCst));
         result.duration_ms = millis(self.began.elapsed());
-        result.changed = changed;
+        result.run = Some(self.run.clone());
+        result.warnings.clone_from(&self.warnings);
         result.log = self.log.as_ref().map(|log| log.display().to_string());
-        if let Some(failure) = &mut result.error {
-            failure.state = match (asked, changed) {
-                (Asked::Again, _) => "calicoctl-win status shows how far it came",
-                (_, true) => "some of it was done: calicoctl-win status shows what stands now",
-                (_, false) => "nothing was changed",
-            }
-            .into();
+        if changed && result.status == Status::NoChanges {
+            result.status = Status::Succeeded;
         }
-        result
+        result.changed |= changed;
+        if result.status == Status::ChangesPending && self.global.detailed_exitcode {
+            result.exit_code = Exit::ChangesPending.code();
+            result.exit_name = Exit::ChangesPending.name().into();
+        }
+        if let Some(failure) = &mut result.error {
+            failure.state = self.state_after(exit, changed);
+            // There is nothing to resume.
+            if failure.id == "RunCancelled" && matches!(self.outcome, Outcome::Done(_)) {
+                failure.hint = Some(format!("see how the node is: {}", self.command("status")));
+            }
+            result.failed_phase = result.failed_phase.take().or(failed_phase.map(str::to_owned));
+            result.generation = self.generation;
+            result.downtime_ms = millis(self.downtime);
+        }
+        if let (Err(error), Some(log)) = (self.keep(result), log) {
+            log.line(Timestamp::now(), "WARN", &format!("{error:#}"));
+        }
+        // Nothing about a sandbox is written to this machine's Event Log.
+        if let (Some(command), None) = (self.changing, &self.global.sandbox) {
+            event_log::write(command, result);
+        }
+    }
+
+    /// Gives the result the number that this process exits with, and returns it: what was kept has the class.
+    pub fn number(&self, result: &mut RunResult) -> i32 {
+        let retryable = result.error.as_ref().is_some_and(|failure| failure.retryable);
+        result.exit_code = self.global.exit_codes.number(class(result), retryable);
+        result.exit_code
+    }
+
+    /// Writes `state\last-run.json`, for provisioners that lose exit code and output; and the same by the run's name.
+    fn keep(&self, result: &RunResult) -> Result<()> {
+        let Some(state) = &self.state else { return Ok(()) };
+        let document = envelope("RunResult", result);
+        let folder = state.join("state");
+        std::fs::create_dir_all(&folder)
+            .and_then(|()| std::fs::write(folder.join("last-run.json"), document.to_string()))
+            .context("write last-run.json")?;
+        let file = folder.join("runs").join(format!("{}.json", self.run));
+        records::keep(&file, &self.note, &document).context("keep the run's result")
+    }
+
+    /// Describes the state after a failure, and what was changed before it.
+    fn state_after(&self, exit: Exit, changed: bool) -> String {
+        let mut state = match self.outcome {
+            Outcome::Undone => "the node is as it was before; the change was rolled back".to_owned(),
+            Outcome::HalfWay => "partially changed; the journal can resume or undo it".into(),
+            Outcome::Stopped => "calicoctl-win status shows how far it came".into(),
+            Outcome::Done(Some(generation)) => {
+                format!("the change is complete and generation {generation} is current; what failed came after it")
+            }
+            Outcome::Done(None) => "Calico is removed from this node; what failed came after it".into(),
+            Outcome::Untouched if changed && exit == Exit::DrainBlocked => {
+                "this machine was not changed, and its Node is schedulable as before".into()
+            }
+            Outcome::Untouched if changed => "some of it was done: calicoctl-win status shows the current state".into(),
+            Outcome::Untouched => "nothing was changed".into(),
+        };
+        if !self.downtime.is_zero() && self.generation.is_some() {
+            state.push_str("; Calico's services were down meanwhile");
+        }
+        if !self.evicted.is_empty() {
+            let named: Vec<&str> = self.evicted.iter().take(NAMED).map(String::as_str).collect();
+            let more = self.evicted.len() - named.len();
+            let more = if more > 0 { format!(", and {more} more") } else { String::new() };
+            let were = if self.evicted.len() == 1 { "was" } else { "were" };
+            let pods = count(self.evicted.len(), "pod");
+            state.push_str(&format!("; {pods} {were} evicted: {}{more}", named.join(", ")));
+        }
+        state
+    }
+
+    /// Returns a command to show, with its sandbox.
+    pub fn command(&self, words: &str) -> String {
+        match &self.global.sandbox {
+            Some(dir) => {
+                let quote = if dir.to_string_lossy().contains(char::is_whitespace) { "\"" } else { "" };
+                format!("calicoctl-win {words} --sandbox {quote}{}{quote}", dir.display())
+            }
+            None => format!("calicoctl-win {words}"),
+        }
     }
 
     /// Whether there is a run to resume.
@@ -96,19 +197,26 @@ impl Record {
         self.state.as_ref().is_some_and(|state| state.join("journal.jsonl").exists())
     }
 
-    fn end_by_ctrl_c(&self, asked: Asked) -> i32 {
-        let mut result = self.cancelled(asked);
-        if let Some(state) = &self.state {
-            // The process ends now: an error of the disk cannot be reported.
-            let _refused = keep(state, &self.note, &result);
+    /// Ends the run for Ctrl-C. Returns the exit code.
+    fn end_by_ctrl_c(mut self, asked: Asked) -> i32 {
+        let (what, hint) = match asked {
+            Asked::Again if self.has_journal() => (
+                "stopped at once by Ctrl-C, in the middle of a step",
+                "finish it with: calicoctl-win resume, or undo it with: calicoctl-win resume --undo",
+            ),
+            Asked::Again => {
+                ("stopped at once by Ctrl-C", "see the current state: calicoctl-win status, and kubectl get node")
+            }
+            _ => ("stopped by Ctrl-C", "run the command again"),
+        };
+        if asked == Asked::Again {
+            self.outcome = Outcome::Stopped;
         }
-        if let (Some(command), false) = (self.changing, self.sandboxed) {
-            event_log::write(command, &result);
-        }
-        let mut reporter = Reporter::continued(self.style, &self.run, &self.stream);
+        let mut result = RunResult::failed(&Fault::new(Exit::Cancelled, "RunCancelled", what).hint(hint).into());
+        let mut reporter = Reporter::continued(self.global.style(), &self.run, &self.stream);
         reporter.log = self.log.as_ref().and_then(|log| Log::open(log).ok());
-        let code = self.exit_codes.code(&result);
-        result.exit_code = code;
+        self.close(&mut result, None, &mut reporter.log);
+        let code = self.number(&mut result);
         reporter.finish(&result);
         code
     }
@@ -119,8 +227,8 @@ impl Record {
 ///
 /// # Errors
 /// When the system does not install the handler.
-pub(crate) fn listen(record: Record) -> Result<()> {
-    if held().replace(record).is_some() {
+pub(crate) fn listen(record: &Arc<Mutex<Record>>) -> Result<()> {
+    if locked(&RECORD).replace(Arc::clone(record)).is_some() {
         return Ok(());
     }
     ctrlc::set_handler(|| {
@@ -133,15 +241,19 @@ pub(crate) fn listen(record: Record) -> Result<()> {
 
 /// What Ctrl-C does to this run.
 pub(crate) fn on_ctrl_c() {
+    let record = locked(&RECORD).as_ref().map(|record| locked(record).clone());
     match cancel::ask() {
         Asked::Stops => {
-            let journal = held().as_ref().is_some_and(Record::has_journal);
-            let then = if journal { "; calicoctl-win resume finishes it then" } else { "" };
+            let then = if record.is_some_and(|record| record.has_journal()) {
+                "; calicoctl-win resume finishes it then"
+            } else {
+                ""
+            };
             let text = format!("\nStopping after this step. Press Ctrl-C again to stop now{then}.\n");
             let _session_may_be_gone = std::io::stderr().write_all(text.as_bytes());
         }
         asked => {
-            let Some(record) = held().clone() else { process::exit(Exit::Cancelled.code()) };
+            let Some(record) = record else { process::exit(Exit::Cancelled.code()) };
             // Otherwise the run is reporting its own end at this moment.
             if reporter::ends_here() {
                 process::exit(record.end_by_ctrl_c(asked));
@@ -150,43 +262,11 @@ pub(crate) fn on_ctrl_c() {
     }
 }
 
-/// Updates what is known of the run.
-pub(crate) fn note(change: impl FnOnce(&mut Record)) {
-    if let Some(record) = held().as_mut() {
-        change(record);
-    }
-}
-
-fn held() -> std::sync::MutexGuard<'static, Option<Record>> {
-    RECORD.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Claims the right to report how the run ended. If Ctrl-C has it, the process ends soon, and this never returns.
 pub(crate) fn begin() {
     if !reporter::ends_here() {
         loop {
             thread::park();
         }
-    }
-}
-
-/// Writes `state\last-run.json`, for provisioners that lose exit code and output; and the same by the run's name.
-///
-/// # Errors
-/// When the disk refuses.
-pub(crate) fn keep(state: &Path, note: &Value, result: &RunResult) -> Result<()> {
-    let document = envelope("RunResult", result);
-    let folder = state.join("state");
-    std::fs::create_dir_all(&folder)
-        .and_then(|()| std::fs::write(folder.join("last-run.json"), document.to_string()))
-        .context("write last-run.json")?;
-    let run = note["run"].as_str().unwrap_or_default();
-    records::keep(&folder.join("runs").join(format!("{run}.json")), note, &document).context("keep the run's result")
-}
-
-/// Logs what could not be written.
-pub(crate) fn told(log: &mut Option<Log>, kept: Result<()>) {
-    if let (Err(error), Some(log)) = (kept, log) {
-        log.line(Timestamp::now(), "WARN", &format!("{error:#}"));
     }
 }

@@ -1,56 +1,50 @@
 //! `rollback` and `repair`: restore an earlier target, from its receipt and the store.
 
-use anyhow::{Context, Result};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
 
 use super::Ending;
 use super::app::App;
-use super::cordon;
+use super::context::Operation;
 use super::datastore;
 use super::drain;
-use super::engine::{self, Agreed, installed, succeeded};
-use super::health_gate;
-use super::lease;
-use super::options::{DrainFlags, Repair, Rollback, Source};
-use super::pipeline;
-use super::pods;
-use super::prepare::{add_files_of, announce, prepare};
-use super::saved;
+use super::health_gate::{self, Works};
+use super::options::{DrainFlags, Repair, Rollback};
+use super::pipeline::{self, Done, Planned, Verb, report};
+use super::prepare::{add_files_of, prepare};
+use super::sources::{Choice, settings_diff};
 use super::stage::{self, Purpose};
-use super::standing::{settings_diff, start_from};
-use super::verb::{self, Goal, Row};
+use super::verb::{self, Aim, Row};
 use crate::apply::converge;
 use crate::apply::lock::Lock;
 use crate::apply::receipt::{About, Receipt};
-use crate::apply::retention;
 use crate::apply::standing::{Applied, Standing};
 use crate::apply::store;
-use crate::cluster::lease::LeaseRenewer;
 use crate::fault::{Exit, Fault};
 use crate::item::{State, Tree};
 use crate::node::Node;
 use crate::plan::Step;
-use crate::plan::show::Plan;
-use crate::report::document::RunResult;
-use crate::settings;
+use crate::plan::show::{self, Plan};
 
 /// What the command line says about a change to an earlier target.
-pub(crate) struct Back<'a> {
+pub(crate) struct Restore<'a> {
     row: &'static Row,
     /// The number of the generation, if one was named.
     to: Option<u32>,
-    no_drain: bool,
+    drains: Option<bool>,
     drain: &'a DrainFlags,
 }
 
-impl<'a> From<&'a Rollback> for Back<'a> {
+impl<'a> From<&'a Rollback> for Restore<'a> {
     fn from(args: &'a Rollback) -> Self {
-        Self { row: &verb::ROLLBACK, to: args.to, no_drain: args.no_drain, drain: &args.drain }
+        Self { row: &verb::ROLLBACK, to: args.to, drains: args.no_drain.then_some(false), drain: &args.drain }
     }
 }
 
-impl<'a> From<&'a Repair> for Back<'a> {
+impl<'a> From<&'a Repair> for Restore<'a> {
     fn from(args: &'a Repair) -> Self {
-        Self { row: &verb::REPAIR, to: None, no_drain: args.no_drain, drain: &args.drain }
+        Self { row: &verb::REPAIR, to: None, drains: args.no_drain.then_some(false), drain: &args.drain }
     }
 }
 
@@ -58,137 +52,127 @@ impl<'a> From<&'a Repair> for Back<'a> {
 ///
 /// # Errors
 /// As [`pipeline::run`]; `NoSuchGeneration`, and `GenerationGone` when the store does not hold what it needs.
-pub(crate) fn run<'a>(back: impl Into<Back<'a>>, app: &mut App) -> Result<Ending> {
-    let back = back.into();
-    pipeline::run(back.row, app, |app, node, standing, _| gather(back, app, node, standing))
+pub(crate) fn run<'a>(restore: impl Into<Restore<'a>>, app: &mut App) -> Result<Ending> {
+    let restore = restore.into();
+    pipeline::run(restore.row, app, &Choice::default(), |op| gather(&restore, op))
 }
 
 /// The planned change to a generation.
-struct Way<'a> {
-    back: Back<'a>,
-    standing: Standing,
-    /// The generation whose target is wanted.
-    receipt: Receipt,
+struct Restored {
+    planned: Planned,
+    /// Its number.
+    number: u32,
     about: About,
-    steps: Vec<Step>,
-    plan: Plan,
-    /// How the node is to be drained, if it is.
-    drain: Option<drain::Planned>,
 }
 
-fn gather<'a>(back: Back<'a>, app: &mut App, node: &mut dyn Node, standing: Standing) -> Result<Way<'a>> {
-    let now = standing_receipt(&standing)?;
-    let receipt = if back.row.goal == Goal::Former { former(&standing, now, back.to)? } else { now }.clone();
+fn gather(restore: &Restore<'_>, op: &mut Operation<'_>) -> Result<Restored> {
+    let standing = &op.context.standing;
+    // A renewal of credentials is finished first.
+    if let Some(journal) = standing.journal.as_ref().filter(|journal| !journal.header.terms.is_renewal()) {
+        return Err(interrupted(format!("a run was interrupted: {journal}")));
+    }
+    let now = installed(standing)?;
+    let receipt = if restore.row.aim == Aim::Former { former(standing, now, restore.to)? } else { now };
+    planned(op, receipt, (restore.drains, restore.drain))
+}
+
+/// The error for a verb that does not end an interrupted run.
+pub(crate) fn interrupted(what: impl Into<String>) -> anyhow::Error {
+    Fault::new(Exit::Interrupted, "InterruptedRun", what)
+        .hint("finish it with: calicoctl-win resume, or undo it with: calicoctl-win resume --undo")
+        .into()
+}
+
+/// Plans the change to a generation.
+fn planned(
+    op: &mut Operation<'_>,
+    receipt: &Receipt,
+    (drains, flags): (Option<bool>, &DrainFlags),
+) -> Result<Restored> {
+    let standing = &op.context.standing;
     let about = receipt.about.clone().context("read what the generation was made from")?;
-    let steps = converge::plan(node, &standing, &receipt.target)?;
+    let steps = converge::plan(op.node, standing, &receipt.target)?;
     let mut plan = Plan::new(&steps, &receipt.target, true).between(standing.release(), &about.calico_version);
-    plan.pods =
-        pods::attached(app, node, &steps, |app| app.configured_cluster(node)?.1.pods_on(about.node_name.as_str()))?;
-    let effective = store::effective(node, &receipt).ok().flatten();
-    plan.settings_diff = settings_diff(node, standing.receipt(), &about, effective.as_ref());
-    announce(app, &plan);
-    Ok(Way { back, standing, receipt, about, steps, plan, drain: None })
+    let name = about.node_name.to_string();
+    plan.pods = drain::attached(op.app, op.context, op.node, (&name, Duration::MAX), &steps)?;
+    let effective = store::effective(op.node, receipt).ok().flatten();
+    plan.settings_diff = settings_diff(op.node, standing.receipt(), &about, effective.as_ref());
+    op.app.announce(&plan);
+    let (target, flags) = (receipt.target.clone(), flags.clone());
+    let planned = Planned { name, target, steps, plan, drains, flags, drain: None };
+    Ok(Restored { planned, number: receipt.generation, about })
 }
 
-impl pipeline::Change for Way<'_> {
-    type Made = Applied;
+impl Verb for Restored {
+    fn node_name(&self) -> &str {
+        &self.planned.name
+    }
 
-    fn judge(&self, app: &mut App, node: &mut dyn Node) -> Result<Option<RunResult>> {
-        if self.steps.is_empty() {
-            cordon::release(app, node)?;
-            let msg = format!("nothing to do: the node is as generation {} made it", self.receipt.generation);
-            app.reporter.tell(&msg);
-            let mut result = RunResult::new(Exit::Ok, false, msg);
-            result.generation = self.standing.receipt().map(|receipt| receipt.generation);
-            return Ok(Some(result));
+    fn plan(&self) -> Option<&Plan> {
+        Some(&self.planned.plan)
+    }
+
+    fn judge(&mut self, op: &mut Operation<'_>) -> Result<Option<Done>> {
+        if self.planned.steps.is_empty() {
+            let msg = format!("nothing to do: the node is as generation {} made it", self.number);
+            let generation = op.context.standing.receipt().map(|receipt| receipt.generation);
+            return Ok(Some(Done::nothing(generation, msg)));
         }
-        if self.back.row.goal == Goal::Current {
-            datastore::must_answer(app, node, &self.steps)?;
+        if op.row.aim == Aim::Current {
+            datastore::must_answer(op.app, op.node, &self.planned.steps)?;
         }
         Ok(None)
     }
 
-    fn show(&mut self, app: &mut App, node: &dyn Node) -> Result<()> {
-        app.tell_plan(&self.plan);
-        if self.steps.is_empty() {
+    fn show(&mut self, op: &mut Operation<'_>) -> Result<()> {
+        self.planned.tell(op);
+        if self.planned.steps.is_empty() {
             return Ok(());
         }
-        let name = self.about.node_name.as_str();
-        if let Some(why) = health_gate::not_ready_before(app, node) {
-            app.warn("NodeNotReady", format!("Node {name} is not Ready: {why}"));
+        if let Some(why) = Works::new(op.app, false).not_ready_before(op.node) {
+            op.app.warn("NodeNotReady", format!("Node {} is not Ready: {why}", self.planned.name));
         }
-        let maintenance = settings::run(&*app.config(node, &Source::default())?, None).maintenance;
-        let wanted = if self.back.no_drain { Some(false) } else { maintenance.drain.enabled };
-        let options = self.back.drain.over(&maintenance.drain);
-        let pods = (self.plan.needs_drain, self.plan.pods.as_slice());
-        let mut reach = None;
-        let options =
-            drain::before(app, name, pods, wanted, options, |app| Ok(&reach.insert(app.configured_cluster(node)?).1))?;
-        let planned =
-            |(options, (connection, cluster))| drain::Planned { name: name.to_owned(), connection, cluster, options };
-        self.drain = options.zip(reach).map(planned);
-        Ok(())
+        self.planned.decide_drain(op)
     }
 
-    fn would(self, _: &mut App) -> Result<Ending> {
-        saved::dry_run(self.plan, self.standing.receipt().map(|receipt| receipt.generation))
+    fn would(&mut self, op: &mut Operation<'_>) -> Result<Ending> {
+        self.planned.would(op)
     }
 
-    fn plan(&self) -> Option<&Plan> {
-        Some(&self.plan)
+    fn ask(&self, op: &mut Operation<'_>) -> Result<()> {
+        op.app.confirm("the node", &format!("Apply this to {}?", self.planned.name), None)
     }
 
-    fn ask(&self, app: &mut App, _: &dyn Node) -> Result<()> {
-        app.confirm(&format!("Apply this to {}?", self.about.node_name))
-    }
-
-    fn lease(&self, app: &mut App, node: &dyn Node) -> Result<Option<LeaseRenewer>> {
-        lease::take_if_possible(app, node, self.about.node_name.as_str())
-    }
-
-    fn make(&mut self, app: &mut App, node: &mut dyn Node) -> Result<Applied> {
-        let Self { back, standing, receipt, about, steps, drain, .. } = &*self;
-        if let Err(error) = self.fill_store(app, node) {
-            retention::tidy(node, &mut |event| app.event(&event));
-            return Err(error);
-        }
-        let target = &receipt.target;
-        let terms = drain::Planned::terms(drain.as_ref(), app, node);
-        let object = drain.as_ref().map_or_else(|| pods::object_of(app, node, standing), drain::Planned::object);
-        let agreed = Agreed {
-            command: back.row.command,
-            target,
-            about: Some(about),
-            steps,
-            terms,
-            proves_services: health_gate::disturb(steps),
-            proves_ready: false,
-        };
-        let applied = engine::carry_out(app, node, standing, &object, agreed)?;
-        health_gate::ends_ready(app, node, target, health_gate::restart(steps), &applied)?;
-        cordon::release(app, node)?;
+    fn make(&mut self, op: &mut Operation<'_>) -> Result<Applied> {
+        self.fill_store(op)?;
+        let Self { planned, about, .. } = self;
+        let (object, terms, works) = (planned.object(op), planned.terms(op), planned.works(op));
+        let proof = works.proof(health_gate::disturb(&planned.steps), false);
+        let applied = planned.apply(op, &object, Some(about), &proof, terms)?;
+        works.ends_ready(op, &planned.target)?;
         Ok(applied)
     }
 
-    fn finish(self, app: &mut App, node: &mut dyn Node, _: Lock, applied: Applied) -> Result<Ending> {
+    fn finish(&mut self, op: &mut Operation<'_>, _: Lock, applied: Applied) -> Result<Ending> {
         let generation = applied.generation.unwrap_or_default();
-        let (name, number) = (&self.about.node_name, self.receipt.generation);
+        let (name, number) = (&self.planned.name, self.number);
         let msg = format!("{name} is as generation {number} made it (now generation {generation}).");
-        app.reporter.tell(&msg);
-        let next = vec![app.command("status")];
-        Ending::result(succeeded(app, node, &applied, msg, next))
+        op.app.reporter.tell(&msg);
+        let next = vec![op.app.command("status")];
+        report(op, Done::new(&applied, msg, next))
     }
 }
 
-fn standing_receipt(standing: &Standing) -> Result<&Receipt> {
-    // A renewal of credentials is finished first.
-    if let Some(journal) = standing.journal.as_ref().filter(|journal| !journal.header.terms.is_renewal()) {
-        let what = format!("a run was interrupted: {journal}");
-        return Err(Fault::new(Exit::Interrupted, "InterruptedRun", what)
-            .hint("finish it with: calicoctl-win resume, or undo it with: calicoctl-win resume --undo")
-            .into());
-    }
-    installed(standing)
+/// Returns the current generation.
+///
+/// # Errors
+/// `NotInstalled` if there is none.
+pub(crate) fn installed(standing: &Standing) -> Result<&Receipt> {
+    standing.receipt().ok_or_else(|| {
+        Fault::new(Exit::NotInstalled, "NotInstalled", "Calico is not installed here by this tool")
+            .hint("install it with: calicoctl-win install")
+            .into()
+    })
 }
 
 /// Returns the named generation, or the newest earlier one with another target.
@@ -212,11 +196,11 @@ pub(crate) fn no_such(standing: &Standing, which: &str) -> Fault {
         .hint(format!("generations that have a receipt: {known}; see them with: calicoctl-win receipt list"))
 }
 
-impl Way<'_> {
+impl Restored {
     /// Adds everything that will be written to the store: files that are damaged on the node, or not stored, come from
     /// the archive if it still exists, else a repair downloads it again.
-    fn fill_store(&self, app: &mut App, node: &mut dyn Node) -> Result<()> {
-        let Self { back, standing, receipt, about, steps, .. } = self;
+    fn fill_store(&self, op: &mut Operation<'_>) -> Result<()> {
+        let Planned { steps, target, .. } = &self.planned;
         let written = |step: &Step| match step {
             Step::Put { after: Some(state), .. } => Some(state.clone()),
             _ => None,
@@ -227,29 +211,21 @@ impl Way<'_> {
         let lacks_release = |node: &dyn Node| {
             missing(node).iter().any(|state| matches!(state, State::Tree(Tree::Release(_)) | State::File { .. }))
         };
-        if lacks_release(node)
-            && let Some((manifest, tree)) = stage::again(app, node, about)?
+        if lacks_release(op.node)
+            && let Some((manifest, tree)) = stage::again(op, &self.about)?
         {
-            add_files_of(node, &manifest, &tree, &receipt.target)?;
+            add_files_of(op.node, &manifest, &tree, target)?;
         }
-        if lacks_release(node) && back.row.goal == Goal::Current {
-            start_from(app, node, standing, &[], &Source::default())?;
-            let now = Standing::load(node)?;
-            let mut prepared = prepare(app, node, now, &Source::default(), None, Purpose::Install)?;
-            prepared.complete(app, node)?;
+        if lacks_release(op.node) && op.row.aim == Aim::Current {
+            // The config that the generation was made with says where its release is.
+            let context = op.context.on_current();
+            let op = &mut Operation { app: &mut *op.app, context: &context, node: &mut *op.node, row: op.row };
+            prepare(op, None, (None, &DrainFlags::default()), Purpose::Install)?.complete(op)?;
         }
-        match missing(node).first() {
-            None => Ok(()),
-            Some(state) => {
-                let what = format!(
-                    "the store does not hold what generation {} needs: {}",
-                    receipt.generation,
-                    crate::plan::show::state(state)
-                );
-                Err(Fault::new(Exit::Conflict, "GenerationGone", what)
-                    .hint("make it again from its config: calicoctl-win reconfigure -c FILE")
-                    .into())
-            }
-        }
+        let Some(state) = missing(op.node).into_iter().next() else { return Ok(()) };
+        let what = format!("the store does not hold what generation {} needs: {}", self.number, show::state(&state));
+        Err(Fault::new(Exit::Conflict, "GenerationGone", what)
+            .hint("make it again from its config: calicoctl-win reconfigure -c FILE")
+            .into())
     }
 }

@@ -1,25 +1,27 @@
 //! The guard: watches a change on trial, and finishes what earlier runs left.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use jiff::Timestamp;
 
-use super::Ending;
 use super::app::App;
-use super::trial::{ANSWER_WITHIN, GIVEN_UP, access, try_revert};
-use super::{at_boot, cordon, left_over};
+use super::options::Resume;
+use super::sources::Choice;
+use super::trial::{ANSWER_WITHIN, GIVEN_UP, try_revert};
+use super::verb::REVERT;
+use super::{Ending, cordon, pending_work, resume};
+use crate::agent;
 use crate::agent::os::{self, Level};
 use crate::agent::trial::{self, TRIES, Trial};
+use crate::apply::cordon::Cordon;
+use crate::apply::journal::{AtBoot, Journal};
 use crate::apply::lock;
-use crate::cluster::Cluster;
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::report::document::{RunResult, exit_of};
 use crate::report::event::Event;
 use crate::settings::Limits;
-use crate::values::WinPath;
 
 /// How often the guard polls.
 const LOOK: Duration = Duration::from_millis(250);
@@ -30,14 +32,14 @@ const AGAIN: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(32)];
 
 /// Watches a trial until it is over, and reverts the change if it is not confirmed.
 pub(crate) fn run(app: &mut App) -> Result<Ending> {
-    let Some(_mine) = left_over::guard_lock(&mut *app.node()?)? else {
-        return Ending::result(RunResult::new(Exit::Ok, false, "another guard is at it"));
+    let Some(_mine) = pending_work::guard_lock(&mut *app.node()?)? else {
+        return Ending::result(RunResult::new(Exit::Ok, false, "another guard is running"));
     };
     let node = app.node()?;
-    let (interrupted, cordoned) = (left_over::due_since_boot(&*node, None)?, left_over::is_cordoned(&*node)?);
+    let (interrupted, cordoned) = (pending_work::due_since_boot(&*node, None)?, pending_work::is_cordoned(&*node)?);
     drop(node);
     if let Some(way) = interrupted {
-        return at_boot::run(app, way);
+        return end_interrupted(app, way);
     }
     if cordoned {
         return cordon::release_left_over(app);
@@ -90,21 +92,56 @@ pub(crate) fn run(app: &mut App) -> Result<Ending> {
 }
 
 /// Returns what cannot be reached any more; none if everything can.
-fn out_of_reach(app: &App, node: &dyn Node, trial: &Trial) -> Option<String> {
+fn out_of_reach(app: &mut App, node: &dyn Node, trial: &Trial) -> Option<String> {
     if let Some(lost) = trial::lost_gateway(node, &trial.gateways) {
         return Some(lost);
     }
-    let reached = match own_cluster(app, node) {
-        Some(cluster) => cluster,
-        None => cordon::reach(app, node, &access(trial), Some(ANSWER_WITHIN)),
+    // As the node's own components do, else as the run that began the trial did.
+    let limits = Limits::within(ANSWER_WITHIN);
+    let own = agent::read_config(node).and_then(|config| app.connector.as_services(node, &config, limits));
+    let reached = match own {
+        Ok(Some(cluster)) => cluster.reach(),
+        _ => app
+            .look(&REVERT, &Choice::default())
+            .and_then(|(node, context)| context.cluster(&*node)?.within(ANSWER_WITHIN).reach()),
     };
-    reached.and_then(|cluster| cluster.reach()).err().map(|error| format!("{error:#}"))
+    reached.err().map(|error| format!("{error:#}"))
 }
 
-/// Connects to the API server as the node's own components do.
-fn own_cluster(app: &App, node: &dyn Node) -> Option<Result<Cluster>> {
-    let config = crate::agent::read_config(node).ok()?;
-    let path: WinPath = config.startup.env.get("KUBECONFIG")?.parse().ok()?;
-    let text = std::fs::read_to_string(node.disk(&path)).ok()?;
-    Some(app.connect(&text, Path::new("."), None, Limits::within(ANSWER_WITHIN)))
+/// The pause between two tries to end a run: right after a boot, network and cluster may still be starting.
+const NEXT_TRY: Duration = Duration::from_secs(15);
+
+/// The number of tries before an administrator has to act.
+const TRIES_AT_BOOT: usize = 20;
+
+/// Finishes or undoes the run that a boot interrupted, as a run of its own: nobody may be there to call `resume`.
+///
+/// # Errors
+/// When it does not succeed in five minutes.
+fn end_interrupted(app: &mut App, way: AtBoot) -> Result<Ending> {
+    let args = Resume { undo: way == AtBoot::Undo };
+    let mut tries = 0;
+    loop {
+        let node = app.node()?;
+        // Undone by the failed try, or another run was faster.
+        if tries > 0 && Journal::load(&*node)?.is_none() && Cordon::load(&*node)?.is_none() {
+            return Ending::result(RunResult::new(Exit::Ok, false, "the run that the reboot interrupted is over"));
+        }
+        drop(node);
+        match resume::run(&args, app) {
+            Ok(ending) => return Ok(ending),
+            Err(error) if exit_of(&error) == Exit::Busy => std::thread::sleep(LOOK),
+            Err(error) => {
+                tries += 1;
+                let message = format!(
+                    "a run that the reboot interrupted is not ended yet (try {tries} of {TRIES_AT_BOOT}): {error:#}"
+                );
+                os::event_log(Level::Error, &message);
+                if tries == TRIES_AT_BOOT {
+                    return Err(error);
+                }
+                std::thread::sleep(NEXT_TRY);
+            }
+        }
+    }
 }

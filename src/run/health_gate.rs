@@ -1,19 +1,20 @@
 //! Whether a changed node works: its services, the network that they created, and the Node that kubelet reports. No run
 //! reports success before.
 
-use std::cell::RefCell;
-use std::fs;
-use std::time::{Duration, Instant};
+use std::cell::OnceCell;
+use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Error, Result};
 use jiff::Timestamp;
 
 use super::app::App;
+use super::connector::Connector;
+use super::context::Operation;
 use crate::agent::KUBELET;
 use crate::agent::Role;
 use crate::agent::state::{self, AgentState, Phase};
 use crate::apply::cancel;
-use crate::apply::standing::Applied;
+use crate::apply::waits::since;
 use crate::calico::agent_config::AgentConfig;
 use crate::calico::networks;
 use crate::cluster::Cluster;
@@ -25,7 +26,8 @@ use crate::plan::order::NODE_SERVICE;
 use crate::plan::{Step, Target};
 use crate::report::document::exit_of;
 use crate::report::event::{Event, Sink};
-use crate::values::WinPath;
+use crate::settings::{Datastore, Limits};
+use crate::wait::Wait;
 
 /// How long Felix and confd must run without a crash. A program that rejects its configuration ends in its first
 /// seconds.
@@ -55,21 +57,14 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// The endpoint that Calico's node startup creates on the pods' network, for the host.
 const HOST_ENDPOINT: &str = "Calico_ep";
 
-/// Connects to the cluster with a kubeconfig's text.
-type Connect = dyn Fn(&str) -> Result<Cluster>;
-
 /// Checks whether a node works, and asks the cluster with the node's own identity.
 pub(crate) struct Works {
     /// Without an answer of the cluster, the node does not count as working.
     must_answer: bool,
-    connect: Box<Connect>,
-    cluster: RefCell<Option<Cluster>>,
-}
-
-/// What does not work yet.
-enum Lacks {
-    Service(String),
-    Network(String),
+    connector: Connector,
+    /// What the services run, and the cluster as they reach it; read when first needed.
+    config: OnceCell<AgentConfig>,
+    cluster: OnceCell<Option<Cluster>>,
 }
 
 /// What the cluster says of the Node.
@@ -99,32 +94,6 @@ pub(crate) fn not_ready_by_others(node: &ClusterNode) -> Option<String> {
     (!node.ready && !ours.iter().any(|word| lower.contains(word))).then_some(why)
 }
 
-/// Returns why this Node is not Ready before a change, unless Calico fixes that. None if the cluster does not answer:
-/// callers that need it report that.
-pub(crate) fn not_ready_before(app: &App, node: &dyn Node) -> Option<String> {
-    match Works::new(app, false).node_says(node) {
-        Ok(Said::Node(found)) => not_ready_by_others(&found),
-        _ => None,
-    }
-}
-
-/// Returns what keeps pods from running here: the CNI configuration is not published, or the Node is not Ready. None if
-/// nothing does. Asks the cluster once, with the node's own identity.
-///
-/// # Errors
-/// When the node or the cluster does not answer.
-pub(crate) fn keeps_pods_away(app: &App, node: &dyn Node, target: &Target) -> Result<Option<String>> {
-    for (id, state) in &target.world {
-        if matches!(id, Id::CniConf(_)) && node.get(id)?.as_ref() != Some(state) {
-            return Ok(Some(format!("the CNI configuration {} is not published", id.target())));
-        }
-    }
-    Ok(match Works::new(app, false).node_says(node)? {
-        Said::Node(found) if !found.ready => Some(not_ready(&found)),
-        Said::Node(_) | Said::Nothing(_) => None,
-    })
-}
-
 fn not_ready(node: &ClusterNode) -> String {
     let why = node.not_ready.as_ref().map_or_else(String::new, |why| format!(" ({why})"));
     format!("Node {} is not Ready{why}", node.name)
@@ -132,7 +101,8 @@ fn not_ready(node: &ClusterNode) -> String {
 
 impl Works {
     pub fn new(app: &App, must_answer: bool) -> Self {
-        Self { must_answer, connect: Box::new(app.connector(ANSWER_WITHIN)), cluster: RefCell::new(None) }
+        let (config, cluster) = (OnceCell::new(), OnceCell::new());
+        Self { must_answer, connector: app.connector.clone(), config, cluster }
     }
 
     /// Waits until every service that the config starts works, on a network that other nodes can reach.
@@ -150,47 +120,36 @@ impl Works {
         if !expected {
             return Ok(());
         }
-        waits("steady", events, |events| {
-            let (mut waited, mut wrong) = (Duration::ZERO, Duration::ZERO);
+        phase("steady", node, events, |node, events| {
+            let mut left = LIMIT;
             loop {
-                let looking = Instant::now();
-                let (what, limit, so_far) = match self.look(node, target, events)? {
-                    None => return Ok((waited, "the services work".into())),
-                    Some(what @ Lacks::Service(_)) => {
-                        wrong = Duration::ZERO;
-                        (what, LIMIT, waited)
-                    }
-                    Some(what @ Lacks::Network(_)) => {
-                        wrong += ASK + looking.elapsed();
-                        (what, NETWORK_LIMIT, wrong)
-                    }
-                };
-                if so_far >= limit {
-                    let seconds = limit.as_secs();
-                    return Err(match what {
-                        Lacks::Service(what) => not_steady(format!("waited {seconds} s for {what}")),
-                        Lacks::Network(what) => network_wrong(format!("{what}, for {seconds} s now")),
-                    }
-                    .into());
+                let begun = node.now();
+                let wait = Wait { what: None, limit: left, pause: LOOK, rest: &mut cancel::pause };
+                if let Err(what) = wait.until(node, events, |node, _, _| Ok(look(node, target)?.map_or(Ok(()), Err)))? {
+                    return Err(not_steady(format!("waited {} s for {what}", LIMIT.as_secs())).into());
                 }
-                let what = match what {
-                    Lacks::Service(what) => what,
-                    Lacks::Network(what) => format!("the network of pods: {what}"),
-                };
-                events(Event::Waiting { what, elapsed: so_far, limit });
-                cancel::check()?;
-                let pause = if wrong.is_zero() { LOOK } else { ASK };
-                node.pause(pause);
-                waited += pause + looking.elapsed();
+                let wait = Wait { what: None, limit: NETWORK_LIMIT, pause: ASK, rest: &mut cancel::pause };
+                let settled = wait.until(node, events, |node, _, events| {
+                    if look(node, target)?.is_some() {
+                        return Ok(Ok(false));
+                    }
+                    let wrong = self.network(node, target, events)?;
+                    Ok(wrong.map_or(Ok(true), |what| Err(format!("the network of pods: {what}"))))
+                })?;
+                match settled {
+                    Ok(true) => return Ok("the services work".into()),
+                    // A service does not work any more.
+                    Ok(false) => left = left.saturating_sub(since(begun, node.now())),
+                    Err(what) => {
+                        let what = what.trim_start_matches("the network of pods: ");
+                        let what = format!("{what}, for {} s now", NETWORK_LIMIT.as_secs());
+                        return Err(Fault::new(Exit::VerifyFailed, "PodNetworkWrong", what)
+                            .hint("what Calico's node startup did last is in its log: calicoctl-win logs")
+                            .into());
+                    }
+                }
             }
         })
-    }
-
-    fn look(&self, node: &dyn Node, target: &Target, events: Sink) -> Result<Option<Lacks>> {
-        if let Some(what) = look(node, target)? {
-            return Ok(Some(Lacks::Service(what)));
-        }
-        Ok(self.network(node, target, events)?.map(Lacks::Network))
     }
 
     /// Returns how the pod network differs from what Calico's node startup creates.
@@ -240,8 +199,7 @@ impl Works {
             });
             return Ok(None);
         };
-        let config = crate::agent::read_config(node)?;
-        if datastore(&config) != "kubernetes" {
+        if self.config(node)?.datastore() != Datastore::Kubernetes {
             let message =
                 "with etcd as datastore, what other nodes are told of this one is in etcd's Node: it is not compared";
             events(Event::Log { message: message.into() });
@@ -277,22 +235,54 @@ impl Works {
         }))
     }
 
+    /// What the services run.
+    fn config(&self, node: &dyn Node) -> Result<&AgentConfig> {
+        if self.config.get().is_none() {
+            let _first = self.config.set(crate::agent::read_config(node)?);
+        }
+        self.config.get().context("read the services' configuration")
+    }
+
     /// Asks the cluster for this node's Node, with the node's own kubeconfig.
     fn node_says(&self, node: &dyn Node) -> Result<Said> {
-        let config = crate::agent::read_config(node)?;
+        let config = self.config(node)?;
         let name = config.node_name.as_str();
-        let kubeconfig = config.startup.env.get("KUBECONFIG").and_then(|path| path.parse::<WinPath>().ok());
-        let Some(kubeconfig) = kubeconfig else {
+        if self.cluster.get().is_none() {
+            let limits = Limits { retries: 0, ..Limits::within(ANSWER_WITHIN) };
+            let _first = self.cluster.set(self.connector.as_services(node, config, limits)?);
+        }
+        let Some(Some(cluster)) = self.cluster.get() else {
             return Ok(Said::Nothing(format!("without a kubeconfig nobody can be asked about Node {name}")));
-        };
-        let mut cluster = self.cluster.borrow_mut();
-        let cluster = match cluster.take() {
-            Some(known) => cluster.insert(known),
-            None => cluster.insert((self.connect)(&fs::read_to_string(node.disk(&kubeconfig))?)?),
         };
         Ok(match cluster.node(name)? {
             Some(found) => Said::Node(Box::new(found)),
             None => Said::Nothing(format!("the cluster has no Node {name}: its kubelet makes it when it joins")),
+        })
+    }
+
+    /// Returns why this Node is not Ready before a change, unless Calico fixes that. None if the cluster does not
+    /// answer: callers that need it report that.
+    pub fn not_ready_before(&self, node: &dyn Node) -> Option<String> {
+        match self.node_says(node) {
+            Ok(Said::Node(found)) => not_ready_by_others(&found),
+            _ => None,
+        }
+    }
+
+    /// Returns what keeps pods from running here: the CNI configuration is not published, or the Node is not Ready.
+    /// None if nothing does. Asks the cluster once.
+    ///
+    /// # Errors
+    /// When the node or the cluster does not answer.
+    pub fn keeps_pods_away(&self, node: &dyn Node, target: &Target) -> Result<Option<String>> {
+        for (id, state) in &target.world {
+            if matches!(id, Id::CniConf(_)) && node.get(id)?.as_ref() != Some(state) {
+                return Ok(Some(format!("the CNI configuration {} is not published", id.target())));
+            }
+        }
+        Ok(match self.node_says(node)? {
+            Said::Node(found) if !found.ready => Some(not_ready(&found)),
+            Said::Node(_) | Said::Nothing(_) => None,
         })
     }
 
@@ -309,109 +299,102 @@ impl Works {
             events(Event::Log { message: message.into() });
             return Ok(());
         }
-        waits("node-ready", events, |events| {
-            let (mut waited, mut ready_for) = (Duration::ZERO, None);
-            loop {
-                let looking = Instant::now();
+        phase("node-ready", node, events, |node, events| {
+            let mut ready_since = None;
+            let limit = READY_WITHIN + STAYS_READY;
+            let wait = Wait { what: None, limit, pause: ASK, rest: &mut cancel::pause };
+            let ready = wait.until(node, events, |node, waited, _| {
                 let what = match self.node_says(node) {
-                    Ok(Said::Nothing(why)) => {
-                        return Ok((waited, format!("{why}; that is not waited for")));
-                    }
+                    Ok(Said::Nothing(why)) => return Ok(Ok(format!("{why}; that is not waited for"))),
                     Ok(Said::Node(found)) if found.ready => {
-                        let since = *ready_for.get_or_insert(waited);
+                        let since = *ready_since.get_or_insert(waited);
                         if waited - since >= STAYS_READY {
-                            return Ok((waited, format!("Node {} is Ready", found.name)));
+                            return Ok(Ok(format!("Node {} is Ready", found.name)));
                         }
-                        format!("Node {} has to stay so for {} s", found.name, STAYS_READY.as_secs())
+                        return Ok(Err(format!("Node {} has to stay so for {} s", found.name, STAYS_READY.as_secs())));
                     }
-                    Ok(Said::Node(found)) => {
-                        ready_for = None;
-                        not_ready(&found)
-                    }
+                    Ok(Said::Node(found)) => not_ready(&found),
                     Err(error) => {
                         let why = format!("whether the Node is Ready cannot be asked: {error:#}");
                         if !self.must_answer {
-                            return Ok((waited, why));
+                            return Ok(Ok(why));
                         }
-                        ready_for = None;
                         why
                     }
                 };
-                if ready_for.is_none() && waited >= READY_WITHIN {
-                    let text = format!("{what}, {} s after the change", READY_WITHIN.as_secs());
-                    return Err(Fault::new(Exit::VerifyFailed, "NodeNotReady", text)
-                        .hint("`kubectl describe node` says why, and kubelet's log\nwhat is cordoned stays so: when the Node is Ready, run: calicoctl-win resume")
-                        .into());
-                }
-                let what = format!("the Node to be Ready: {what}");
-                events(Event::Waiting { what, elapsed: waited, limit: READY_WITHIN });
-                cancel::check()?;
-                node.pause(ASK);
-                // The time of a request without an answer counts.
-                waited += ASK + looking.elapsed();
-            }
+                ready_since = None;
+                if waited >= READY_WITHIN { Err(not_ready_in_time(&what)) } else { Ok(Err(what)) }
+            })?;
+            ready.map_err(|what| not_ready_in_time(&what))
         })
     }
+
+    /// What must work before a change counts as done; otherwise it is reverted.
+    pub fn proof(&self, services: bool, ready: bool) -> impl Fn(&mut dyn Node, &Target, Sink) -> Result<()> {
+        move |node, target, events| {
+            if services {
+                self.services(node, target, events)?;
+            }
+            if ready { self.ready(node, target, events) } else { Ok(()) }
+        }
+    }
+
+    /// Waits after a change that stays in place until the Node is Ready. A Node that was cordoned is uncordoned only
+    /// after that.
+    ///
+    /// # Errors
+    /// As [`Works::ready`]; the change is reported as made.
+    pub fn ends_ready(&self, op: &mut Operation<'_>, target: &Target) -> Result<()> {
+        let ended = self.ready(op.node, target, &mut |event| op.app.event(&event));
+        ended.map_err(|error| is_made(op.app, error))
+    }
+
+    /// The same for the services, if there is nothing to revert to.
+    ///
+    /// # Errors
+    /// As [`Works::services`].
+    pub fn ends_working(&self, op: &mut Operation<'_>, target: &Target) -> Result<()> {
+        let ended = self.services(op.node, target, &mut |event| op.app.event(&event));
+        ended.map_err(|error| is_made(op.app, error))
+    }
+}
+
+fn not_ready_in_time(what: &str) -> Error {
+    let what = format!("{what}, {} s after the change", READY_WITHIN.as_secs());
+    Fault::new(Exit::VerifyFailed, "NodeNotReady", what)
+        .hint("`kubectl describe node` says why, and kubelet's log\nwhat is cordoned stays so: when the Node is Ready, run: calicoctl-win resume")
+        .into()
 }
 
 /// Runs a wait as a phase of a run: how long it took, and its result.
-fn waits(phase: &'static str, events: Sink, wait: impl FnOnce(Sink) -> Result<(Duration, String)>) -> Result<()> {
-    let _under_way = cancel::UnderWay::begin();
-    events(Event::PhaseStarted { phase, place: None });
-    match wait(events) {
-        Ok((took, message)) => {
-            events(Event::PhaseCompleted { phase, message, changed: false, took });
-            Ok(())
-        }
-        Err(error) => {
-            events(Event::PhaseFailed { phase, message: format!("{error:#}") });
-            Err(error)
-        }
-    }
-}
-
-/// Waits after a change that stays in place until the Node is Ready. A Node that was cordoned is uncordoned only after
-/// that.
-///
-/// # Errors
-/// As [`Works::ready`]; the change is reported as made.
-pub(crate) fn ends_ready(
-    app: &mut App,
+fn phase(
+    phase: &'static str,
     node: &mut dyn Node,
-    target: &Target,
-    restarts: bool,
-    applied: &Applied,
+    events: Sink,
+    wait: impl FnOnce(&mut dyn Node, Sink) -> Result<String>,
 ) -> Result<()> {
-    let works = Works::new(app, restarts);
-    let ended = works.ready(node, target, &mut |event| app.event(&event));
-    stands(app, applied, ended)
+    let _under_way = cancel::UnderWay::begin();
+    let begun = node.now();
+    events(Event::PhaseStarted { phase, place: None });
+    let waited = wait(node, events);
+    events(match &waited {
+        Ok(message) => {
+            let took = since(begun, node.now());
+            Event::PhaseCompleted { phase, message: message.clone(), changed: false, took }
+        }
+        Err(error) => Event::PhaseFailed { phase, message: format!("{error:#}") },
+    });
+    waited.map(drop)
 }
 
-/// The same for the services, if there is nothing to revert to.
-///
-/// # Errors
-/// As [`Works::services`].
-pub(crate) fn ends_working(app: &mut App, node: &mut dyn Node, target: &Target, applied: &Applied) -> Result<()> {
-    let works = Works::new(app, true);
-    let ended = works.services(node, target, &mut |event| app.event(&event));
-    stands(app, applied, ended)
-}
-
-/// Reports a failed proof of a change that stays in place, so that its logs and state show the cause.
-fn stands(app: &mut App, applied: &Applied, ended: Result<()>) -> Result<()> {
-    let Err(error) = ended else { return Ok(()) };
-    app.generation = applied.generation;
+/// The error of a failed proof of a change that stays in place, so that its logs and state show the cause.
+fn is_made(app: &App, error: Error) -> Error {
     if exit_of(&error) != Exit::Failed {
-        return Err(error);
+        return error;
     }
-    let what = "the change is made, and whether it works could not be looked at";
-    let hint = format!("fix the cause that is named here, then look: {}", app.command("status"));
-    Err(error.context(Fault::new(Exit::VerifyFailed, "ProofIncomplete", what).hint(hint)))
-}
-
-fn datastore(config: &AgentConfig) -> &str {
-    let said = config.startup.env.get("CALICO_DATASTORE_TYPE");
-    said.map_or("kubernetes", String::as_str)
+    let what = "the change is complete, and whether it works could not be checked";
+    let hint = format!("fix the cause that is named here, then check: {}", app.command("status"));
+    error.context(Fault::new(Exit::VerifyFailed, "ProofIncomplete", what).hint(hint))
 }
 
 /// Returns what the services still wait for; none if each works.
@@ -472,11 +455,6 @@ fn missing(said: &AgentState, now: Timestamp) -> Result<Option<String>> {
 fn not_steady(what: String) -> Fault {
     Fault::new(Exit::VerifyFailed, "ServiceNotSteady", what)
         .hint("its log says why: calicoctl-win logs\nwith another release the cause may be gone")
-}
-
-fn network_wrong(what: String) -> Fault {
-    Fault::new(Exit::VerifyFailed, "PodNetworkWrong", what)
-        .hint("what Calico's node startup did last is in its log: calicoctl-win logs")
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use super::app::App;
 use super::host_process;
-use super::own_logins::believe_kubeconfig;
+use super::trusted_kubeconfigs::check_kubeconfig;
 use crate::calico::etcd::EtcdFiles;
 use crate::calico::kubeconfig::{self, NodeCredentials};
 use crate::cluster::{Cluster, Issued, Needs, TokenFrom, etcd, renewal_forbidden};
@@ -86,7 +86,7 @@ pub(crate) fn issue(app: &mut App, node: Option<&dyn Node>, cluster: &Cluster, w
 fn given(node: Option<&dyn Node>, cluster: &Cluster, file: &str) -> Result<Issued> {
     let path = on_this_machine(node, file);
     let origin = format!("the kubeconfig {}", path.display());
-    believe_kubeconfig(node, &path, None)?;
+    check_kubeconfig(node, &path, None)?;
     let text = std::fs::read_to_string(&path).map_err(|cause| {
         let what = format!("cannot read {origin} for the node");
         let fault = Fault::new(Exit::InvalidConfig, "KubeconfigMissing", what)
@@ -132,7 +132,7 @@ pub(crate) fn kept(
     wanted: &Wanted<'_>,
     now: Timestamp,
 ) -> Option<Vec<u8>> {
-    let credentials = standing(node, root)?;
+    let credentials = current(node, root)?;
     if credentials.server != cluster.server()
         || cluster.ca_pem().is_some_and(|ca| ca.trim() != credentials.ca_pem.trim())
     {
@@ -151,7 +151,7 @@ pub(crate) fn kept(
 }
 
 /// Returns the node's current login.
-pub(crate) fn standing(node: &dyn Node, root: &WinPath) -> Option<NodeCredentials> {
+pub(crate) fn current(node: &dyn Node, root: &WinPath) -> Option<NodeCredentials> {
     let text = std::fs::read_to_string(node.disk(&paths::kubeconfig(root))).ok()?;
     kubeconfig::parse(&text).ok()
 }
@@ -167,11 +167,11 @@ pub(crate) fn given_or_renewed(
     let account = |credentials: &NodeCredentials| {
         credentials.token().and_then(|token| kubeconfig::claims(token.reveal()).account)
     };
-    let renewed = standing(node, root).filter(|standing| {
-        (&standing.server, &standing.ca_pem) == (&given.server, &given.ca_pem)
-            && account(standing).is_some()
-            && account(standing) == account(&given)
-            && standing.expires > given.expires
+    let renewed = current(node, root).filter(|current| {
+        (&current.server, &current.ca_pem) == (&given.server, &given.ca_pem)
+            && account(current).is_some()
+            && account(current) == account(&given)
+            && current.expires > given.expires
             && given.expires.is_some()
     });
     kubeconfig::render(&renewed.unwrap_or(given), namespace)

@@ -1,14 +1,13 @@
 //! Pods that lost their network while the machine booted.
 
 use std::net::Ipv4Addr;
-use std::path::Path;
 
 use anyhow::{Context as _, Error, Result};
 
-use super::own_logins;
+use super::trusted_kubeconfigs::{Connect, as_program, programs_kubeconfigs};
 use crate::agent;
 use crate::agent::cni_gate::LostEndpoint;
-use crate::cluster::{Cluster, PodOnNode};
+use crate::cluster::PodOnNode;
 use crate::node::Node;
 use crate::report::event::{Event, Sink};
 
@@ -20,15 +19,15 @@ use crate::report::event::{Event, Sink};
 /// When no login may list the pods of this node.
 pub(crate) fn recreate(
     node: &mut dyn Node,
-    connect: &dyn Fn(&str, &Path) -> Result<Cluster>,
+    connect: Connect<'_>,
     lost: &[LostEndpoint],
     events: Sink,
 ) -> Result<Vec<LostEndpoint>> {
     let name = agent::read_config(node)?.node_name;
     let (mut logins, mut known) = (Vec::new(), None);
     let mut refused = Error::msg("neither kubelet nor Calico has a kubeconfig on this node");
-    for file in own_logins::of(node) {
-        let pods = own_logins::cluster_as(node, &file, connect)
+    for file in programs_kubeconfigs(node) {
+        let pods = as_program(node, &file, connect)
             .and_then(|login| Ok((login.pods_on(name.as_str())?, login)))
             .with_context(|| format!("ask for the pods of this node with {file}"));
         match pods {

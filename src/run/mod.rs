@@ -1,51 +1,48 @@
 //! A change of the node, from gathering to the result: gather, check, plan, show, confirm, stage, converge, prove.
 //! `cli` parses and renders; this room decides what a verb does.
 
-pub(crate) mod access;
 pub(crate) mod app;
-pub(crate) mod at_boot;
 pub(crate) mod change;
 pub(crate) mod checks;
-pub(crate) mod cluster_cleanup;
-pub(crate) mod confirm;
-pub(crate) mod cordon;
-pub(crate) mod ctrl_c;
-pub(crate) mod datastore;
+mod cluster_cleanup;
+mod connector;
+pub(crate) mod context;
+mod cordon;
+mod ctrl_c;
+mod datastore;
 pub(crate) mod detach;
 pub(crate) mod drain;
 mod drift;
-pub(crate) mod ending;
-pub(crate) mod engine;
-pub(crate) mod escort;
-pub(crate) mod event_log;
-pub(crate) mod files_in_use;
+mod ending;
+mod engine;
+mod event_log;
+mod files_in_use;
 pub(crate) mod generations;
 pub(crate) mod guard;
-pub(crate) mod health_gate;
-pub(crate) mod host_process;
-pub(crate) mod layers;
-pub(crate) mod lease;
-pub(crate) mod left_over;
+mod health_gate;
+mod host_process;
+mod lease;
 pub(crate) mod login;
-pub(crate) mod lost_pods;
+mod lost_pods;
 pub(crate) mod node_object;
 pub(crate) mod node_status;
+pub(crate) mod open;
 pub(crate) mod options;
-pub(crate) mod other_machine;
-pub(crate) mod own_logins;
-pub(crate) mod pipeline;
-pub(crate) mod pods;
+mod pending_work;
+mod pipeline;
 pub(crate) mod prepare;
 pub(crate) mod records;
 pub(crate) mod resume;
 pub(crate) mod rotate;
-pub(crate) mod sandbox_env;
+mod sandbox_env;
 pub(crate) mod saved;
 pub(crate) mod service_run;
 pub(crate) mod services;
+mod session0;
+pub(crate) mod sources;
 pub(crate) mod stage;
-pub(crate) mod standing;
 pub(crate) mod trial;
+mod trusted_kubeconfigs;
 pub(crate) mod uninstall;
 pub(crate) mod verb;
 
@@ -78,11 +75,6 @@ impl Ending {
 }
 
 impl ExitCodes {
-    /// Returns the process's exit code, in the numbering that the caller asked for.
-    fn code(self, result: &RunResult) -> i32 {
-        self.number(class(result), result.error.as_ref().is_some_and(|failure| failure.retryable))
-    }
-
     /// Returns the number of an exit class; `retryable`: the same command may succeed later.
     fn number(self, class: Exit, retryable: bool) -> i32 {
         match (self, class) {

@@ -1,152 +1,223 @@
 //! `node cordon|uncordon|drain|taint|untaint`: this machine's Kubernetes Node; the machine itself is not changed.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Error, Result};
 
-use super::app::{App, Opened};
-use super::options::{Node as Verb, Source};
-use super::{Ending, drain, lease, left_over, other_machine};
+use super::app::App;
+use super::context::Operation;
+use super::cordon::After;
+use super::options::Node as Args;
+use super::pipeline::{self, Done, Verb, report};
+use super::sources::Choice;
+use super::verb;
+use super::{Ending, drain, pending_work};
+use crate::apply::cancel;
 use crate::apply::cordon::Cordon;
-use crate::cluster::{Cluster, Taint, Taints};
-use crate::config::Layered;
+use crate::apply::lock::Lock;
+use crate::apply::node_object::NodeObject;
+use crate::apply::standing::Applied;
+use crate::cluster::{Cluster, DrainOptions, Taint, Taints};
 use crate::fault::{Exit, Fault};
-use crate::node::Node;
-use crate::report::document::RunResult;
+use crate::report::event::Event;
 use crate::settings;
 
-pub(crate) fn run(verb: &Verb, app: &mut App) -> Result<Ending> {
-    let command = match verb {
-        Verb::Cordon => "node cordon",
-        Verb::Uncordon => "node uncordon",
-        Verb::Drain(_) => "node drain",
-        Verb::Taint { .. } => "node taint",
-        Verb::Untaint { .. } => "node untaint",
+/// Changes the Node. It must not be uncordoned while a run drains it, so all of these take the lock; and another machine
+/// may be changing it, so they take the Lease.
+///
+/// # Errors
+/// As [`pipeline::run`]; `NodeOfOtherMachine`; and when the cluster cannot be asked, or refuses.
+pub(crate) fn run(args: &Args, app: &mut App) -> Result<Ending> {
+    let row = match args {
+        Args::Cordon => &verb::CORDON,
+        Args::Uncordon => &verb::UNCORDON,
+        Args::Drain(_) => &verb::DRAIN,
+        Args::Taint { .. } => &verb::TAINT,
+        Args::Untaint { .. } => &verb::UNTAINT,
     };
-    // A Node must not be uncordoned while a run drains it, so all of these take the lock.
-    let Opened { mut node, lock: _lock, .. } = app.node_for(command)?;
-    let layered = app.config(&*node, &Source::default())?;
-    let name = settings::node_name(&layered, &node.facts().context("measure the node")?, |_| anyhow::Ok(true))?;
-    let (_, cluster) = app.configured_cluster(&*node)?;
-    if let Some(theirs) = other_machine::owns(app, &*node, &name) {
-        return Err(Fault::new(Exit::Conflict, "NodeOfOtherMachine", theirs)
-            .hint("do it on that machine, or give this machine's own Node: --set kubernetes.nodeName=NAME")
-            .into());
-    }
-    // Another machine may be changing the node.
-    let ending = if app.global.dry_run {
-        act(verb, app, &*node, &layered, &cluster, &name)
-    } else {
-        lease::hold(app, &mut *node, &name, |app, node| act(verb, app, node, &layered, &cluster, &name))
-    };
-    for event in cluster.take_events() {
-        app.event(&event);
-    }
-    ending
+    pipeline::run(row, app, &Choice::default(), |op| {
+        let name = settings::node_name(op.context.config(op.node)?, &op.context.facts, |_| anyhow::Ok(true))?;
+        let cluster = op.context.cluster(op.node)?;
+        if let Some(theirs) = op.context.other_machine(op.node, &name) {
+            return Err(Fault::new(Exit::Conflict, "NodeOfOtherMachine", theirs)
+                .hint("do it on that machine, or give this machine's own Node: --set kubernetes.nodeName=NAME")
+                .into());
+        }
+        Ok(NodeChange { args, cluster: cluster.clone(), name, msg: String::new() })
+    })
 }
 
-fn act(
-    verb: &Verb,
-    app: &mut App,
-    node: &dyn Node,
-    layered: &Layered,
-    cluster: &Cluster,
-    name: &str,
-) -> Result<Ending> {
-    match verb {
-        Verb::Cordon => schedule(app, cluster, name, false),
-        Verb::Uncordon => {
-            let ending = schedule(app, cluster, name, true)?;
-            // This also undoes what a finished run left.
-            if !app.global.dry_run && left_over::is_cordoned(node)? {
-                Cordon::load(node)?.filter(|left| left.node == name).map_or(Ok(()), |left| left.forget(node))?;
+/// A change of the Node.
+struct NodeChange<'a> {
+    args: &'a Args,
+    cluster: Cluster,
+    name: String,
+    /// What was done.
+    msg: String,
+}
+
+impl Verb for NodeChange<'_> {
+    fn node_name(&self) -> &str {
+        &self.name
+    }
+
+    fn show(&mut self, op: &mut Operation<'_>) -> Result<()> {
+        if let Args::Drain(flags) = self.args {
+            let options = flags.over(&op.context.run(op.node)?.maintenance.drain);
+            drain::show(op.app, &self.cluster, &self.name, &options)?;
+        }
+        Ok(())
+    }
+
+    fn would(&mut self, op: &mut Operation<'_>) -> Result<Ending> {
+        let (name, word) = (&self.name, self.word());
+        let is_so = match self.args {
+            Args::Cordon | Args::Uncordon => {
+                let schedulable = self.cluster.node(name)?.is_some_and(|node| node.schedulable);
+                schedulable == matches!(self.args, Args::Uncordon)
             }
-            Ok(ending)
-        }
-        Verb::Taint { taints, overwrite } => {
-            let edit = |there: Taints| taints.iter().try_fold(there, |there, taint| there.with(taint, *overwrite));
-            retaint(app, cluster, name, &edit, &format!("tainted with {}", list(taints)))
-        }
-        Verb::Untaint { taints } => {
-            let edit = |there| Ok(taints.iter().fold(there, Taints::without));
-            let ending = retaint(app, cluster, name, &edit, &format!("freed of the taints {}", list(taints)))?;
-            app.reporter.tell(&labels(name, cluster.node(name)?.map(|node| node.labels).unwrap_or_default()));
-            Ok(ending)
-        }
-        Verb::Drain(flags) => {
-            let options = flags.over(&settings::run(layered, None).maintenance.drain);
-            drain_node(app, cluster, name, &options)
-        }
-    }
-}
-
-fn schedule(app: &mut App, cluster: &Cluster, name: &str, schedulable: bool) -> Result<Ending> {
-    let word = if schedulable { "uncordoned" } else { "cordoned" };
-    if app.global.dry_run {
-        let is = cluster.node(name)?.is_some_and(|node| node.schedulable);
-        return if is == schedulable { done(app, false, nothing(name, word)) } else { would(app, name, word) };
-    }
-    let changed = if schedulable { cluster.uncordon(name)? } else { cluster.cordon(name, None)? };
-    let msg = if changed { format!("node {name} is {word}") } else { nothing(name, word) };
-    done(app, changed, msg)
-}
-
-fn retaint(
-    app: &mut App,
-    cluster: &Cluster,
-    name: &str,
-    edit: &dyn Fn(Taints) -> Result<Taints>,
-    word: &str,
-) -> Result<Ending> {
-    if app.global.dry_run {
-        let there = cluster.taints(name)?;
-        return if edit(there.clone())? == there {
-            done(app, false, nothing(name, word))
-        } else {
-            would(app, name, word)
+            Args::Drain(_) => false,
+            Args::Taint { .. } | Args::Untaint { .. } => {
+                let there = self.cluster.taints(name)?;
+                self.edit(there.clone())? == there
+            }
         };
+        if is_so {
+            return op.app.done(false, format!("nothing to do: node {name} is {word} already"));
+        }
+        let msg = format!("dry run: node {name} would be {word}");
+        op.app.reporter.tell(&msg);
+        Ending::result(crate::report::document::RunResult::looked(true, msg))
     }
-    let changed = cluster.retaint(name, edit)?;
-    let msg = if changed { format!("node {name} is {word}") } else { nothing(name, word) };
-    done(app, changed, msg)
-}
 
-fn drain_node(app: &mut App, cluster: &Cluster, name: &str, options: &crate::cluster::DrainOptions) -> Result<Ending> {
-    let plan = cluster.plan_drain(name, options, &mut |event| app.event(&event))?;
-    app.reporter.tell(&drain::text(name, &plan));
-    if app.global.dry_run {
-        return would(app, name, "cordoned and drained");
+    fn ask(&self, op: &mut Operation<'_>) -> Result<()> {
+        match self.args {
+            Args::Drain(_) => op.app.confirm("the node", &format!("Drain {}?", self.name), None),
+            _ => Ok(()),
+        }
     }
-    app.confirm(&format!("Drain {name}?"))?;
-    let cordoned = drain::cordon(app, cluster, name)?;
-    let drained = match drain::drain(app, cluster, name, options) {
-        Ok(drained) => drained,
-        Err(error) => return Err(drain::uncordon_after(app, cluster, name, cordoned, error)),
-    };
-    let msg = format!("node {name} is cordoned and drained: {}", drained.done());
-    app.reporter.tell(&msg);
-    let mut result = RunResult::new(Exit::Ok, cordoned || !drained.evicted.is_empty(), msg);
-    result.next = vec![app.command("node uncordon")];
-    Ending::result(result)
+
+    fn make(&mut self, op: &mut Operation<'_>) -> Result<Applied> {
+        let (name, word) = (&self.name, self.word());
+        let changed = match self.args {
+            Args::Cordon => self.cluster.cordon(name, None)?,
+            Args::Uncordon => {
+                let changed = self.cluster.uncordon(name)?;
+                // This also undoes what a finished run left.
+                if pending_work::is_cordoned(op.node)? {
+                    let left = Cordon::load(op.node)?.filter(|left| left.node == *name);
+                    left.map_or(Ok(()), |left| left.forget(op.node))?;
+                }
+                changed
+            }
+            Args::Drain(flags) => {
+                let options = flags.over(&op.context.run(op.node)?.maintenance.drain);
+                let (changed, done) = self.drain(op, &options)?;
+                self.msg = format!("node {name} is {word}: {done}");
+                changed
+            }
+            Args::Taint { .. } | Args::Untaint { .. } => self.cluster.retaint(name, &|there| self.edit(there))?,
+        };
+        if self.msg.is_empty() {
+            self.msg = match changed {
+                true => format!("node {name} is {word}"),
+                false => format!("nothing to do: node {name} is {word} already"),
+            };
+        }
+        for event in self.cluster.take_events() {
+            op.app.event(&event);
+        }
+        Ok(Applied { changed: usize::from(changed), generation: None, downtime: Duration::ZERO })
+    }
+
+    fn after(&self) -> After {
+        After::Leave
+    }
+
+    fn finish(&mut self, op: &mut Operation<'_>, _: Lock, applied: Applied) -> Result<Ending> {
+        op.app.reporter.tell(&self.msg);
+        if matches!(self.args, Args::Untaint { .. }) {
+            let labels = self.cluster.node(&self.name)?.map(|node| node.labels).unwrap_or_default();
+            op.app.reporter.tell(&shown_labels(&self.name, labels));
+        }
+        let next = match self.args {
+            Args::Drain(_) => vec![op.app.command("node uncordon")],
+            _ => Vec::new(),
+        };
+        report(op, Done::new(&applied, self.msg.clone(), next))
+    }
 }
 
-fn nothing(name: &str, word: &str) -> String {
-    format!("nothing to do: node {name} is {word} already")
-}
+impl NodeChange<'_> {
+    /// What the Node is afterwards.
+    fn word(&self) -> String {
+        let list = |taints: &[Taint]| taints.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        match self.args {
+            Args::Cordon => "cordoned".into(),
+            Args::Uncordon => "uncordoned".into(),
+            Args::Drain(_) => "cordoned and drained".into(),
+            Args::Taint { taints, .. } => format!("tainted with {}", list(taints)),
+            Args::Untaint { taints } => format!("freed of the taints {}", list(taints)),
+        }
+    }
 
-fn would(app: &mut App, name: &str, word: &str) -> Result<Ending> {
-    let msg = format!("dry run: node {name} would be {word}");
-    app.reporter.tell(&msg);
-    Ending::result(RunResult::looked(true, msg))
-}
+    /// The taints afterwards.
+    fn edit(&self, there: Taints) -> Result<Taints> {
+        match self.args {
+            Args::Taint { taints, overwrite } => {
+                taints.iter().try_fold(there, |there, taint| there.with(taint, *overwrite))
+            }
+            Args::Untaint { taints } => Ok(taints.iter().fold(there, Taints::without)),
+            _ => Ok(there),
+        }
+    }
 
-fn done(app: &mut App, changed: bool, msg: String) -> Result<Ending> {
-    app.reporter.tell(&msg);
-    Ending::result(RunResult::new(Exit::Ok, changed, msg))
+    /// Cordons and drains the Node; a drain that fails uncordons it. Returns whether anything was changed, and what was
+    /// done.
+    fn drain(&self, op: &mut Operation<'_>, options: &DrainOptions) -> Result<(bool, String)> {
+        let (app, name) = (&mut *op.app, &self.name);
+        let cordoned = app.phase("cordon", |_| {
+            let cordoned = self.cluster.cordon(name, None)?;
+            let message = if cordoned { "no new pods come" } else { "was cordoned before, and stays so" };
+            Ok((cordoned, format!("node {name}: {message}")))
+        })?;
+        let _under_way = cancel::UnderWay::begin();
+        let begun = Instant::now();
+        app.event(&Event::PhaseStarted { phase: "drain", place: None });
+        let object = NodeObject::new(name, Ok(self.cluster.clone()), None);
+        match object.drain(options, &mut |event| app.event(&event)) {
+            Ok(drained) => {
+                let (message, changed, took) = (drained.done(), !drained.evicted.is_empty(), begun.elapsed());
+                app.event(&Event::PhaseCompleted { phase: "drain", message: message.clone(), changed, took });
+                Ok((cordoned || changed, message))
+            }
+            Err(error) => {
+                app.event(&Event::PhaseFailed { phase: "drain", message: format!("{error:#}") });
+                Err(if cordoned { self.uncordon_after(app, error) } else { error })
+            }
+        }
+    }
+
+    /// Uncordons the Node, and returns the error to report.
+    fn uncordon_after(&self, app: &mut App, error: Error) -> Error {
+        let name = &self.name;
+        match self.cluster.uncordon(name) {
+            Ok(_) => {
+                app.event(&Event::Log { message: format!("node {name} is uncordoned") });
+                error
+            }
+            Err(second) => {
+                let what = format!("the drain failed, and node {name} could not be uncordoned ({second:#})");
+                let hint = format!("when the cluster answers, run: {}", app.command("node uncordon"));
+                error.context(Fault::new(Exit::FailedIncomplete, "UncordonFailed", what).hint(hint))
+            }
+        }
+    }
 }
 
 /// Returns the labels by which pods distinguish the node from Linux nodes, once no taint keeps them off it.
-fn labels(name: &str, labels: BTreeMap<String, String>) -> String {
+fn shown_labels(name: &str, labels: BTreeMap<String, String>) -> String {
     let telling = |key: &str| key.ends_with("kubernetes.io/os") || key == "node.kubernetes.io/windows-build";
     let shown: Vec<String> =
         labels.iter().filter(|(key, _)| telling(key)).map(|(key, value)| format!("{key}={value}")).collect();
@@ -157,8 +228,4 @@ fn labels(name: &str, labels: BTreeMap<String, String>) -> String {
             shown.join(", ")
         ),
     }
-}
-
-fn list(taints: &[Taint]) -> String {
-    taints.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }

@@ -1,5 +1,6 @@
 //! The state of the node, measured now: what `status` shows.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
@@ -26,8 +27,7 @@ use crate::report::document::{
     CniStatus, CredentialStatus, KubernetesNode, MixedVni, NetworkStatus, NodeStatus, OnTrial, Overall, RunInProgress,
     ServiceStatus,
 };
-use crate::settings::Limits;
-use crate::settings::{Backend, Datastore};
+use crate::settings::{Backend, Datastore, Limits};
 use crate::values::WinPath;
 
 /// How long the cluster may take to report the Node; status must answer without it too.
@@ -199,7 +199,7 @@ fn credentials(app: &mut App, node: &dyn Node, path: &WinPath, about: &About, st
     if let Ok(text) = std::fs::read_to_string(node.disk(path)) {
         let expires = kubeconfig::parse(&text).ok().and_then(|credentials| credentials.expires);
         status.credentials.push(CredentialStatus { kind: "kubeconfig".into(), path: path.to_string(), expires });
-        let cluster = app.connect(&text, std::path::Path::new("."), None, Limits::within(CLUSTER_LIMIT));
+        let cluster = app.connector.connect(&text, Path::new("."), None, Limits::within(CLUSTER_LIMIT));
         match cluster.as_ref().map_err(|error| anyhow!("{error:#}")).and_then(|cluster| cluster.node(name)) {
             Ok(Some(found)) => {
                 status.mixed_vni = cluster.ok().and_then(|cluster| mixed_vni(node, &cluster, about));
@@ -262,10 +262,7 @@ fn run_in_progress(node: &dyn Node, standing: &Standing) -> Option<RunInProgress
         }),
         // The run ended between the cordon and its first change, or after its last.
         (None, None) => Cordon::load(node).ok().flatten().filter(|_| !given_up).map(|cordon| RunInProgress {
-            at: Some(format!(
-                "{} (run {}, since {:.0}), with node {} cordoned",
-                cordon.command, cordon.run, cordon.since, cordon.node
-            )),
+            at: Some(cordon.to_string()),
             run: cordon.run,
             command: cordon.command,
             since: cordon.since,

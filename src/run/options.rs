@@ -13,21 +13,21 @@ use crate::report::explain;
 use crate::report::reporter::{Format, Style};
 use crate::report::screen::Color;
 
-/// A plan that was agreed on the screen of another process, as `DIGEST:LINES`.
+/// A plan that was confirmed on the screen of another process, as `DIGEST:LINES`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Agreed {
+pub struct ConfirmedPlan {
     pub digest: String,
     /// How many lines of NDJSON that process has told.
     pub lines: u64,
 }
 
-impl std::fmt::Display for Agreed {
+impl std::fmt::Display for ConfirmedPlan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{}", self.digest, self.lines)
     }
 }
 
-impl std::str::FromStr for Agreed {
+impl std::str::FromStr for ConfirmedPlan {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -55,8 +55,8 @@ pub struct Global {
     #[arg(long, global = true, hide = true, value_name = "RUN")]
     pub detached_run: Option<String>,
     /// It makes this plan, which was shown by the process that stays with it
-    #[arg(long, global = true, hide = true, value_name = "PLAN")]
-    pub agreed: Option<Agreed>,
+    #[arg(long = "agreed", global = true, hide = true, value_name = "PLAN")]
+    pub confirmed: Option<ConfirmedPlan>,
     /// What to do with this run if Windows restarts before it ends [default: leave, or finish with
     /// reboot.resumeOnBoot]
     #[arg(long, global = true, value_enum, value_name = "WAY", env = "CALICO_WIN_AT_BOOT")]

@@ -1,86 +1,293 @@
-//! The pipeline of every change: gather, plan, show, ask, make, report. Each verb implements the stages; this file
-//! fixes their order, and that none is skipped.
+//! The pipeline of every change: gather, judge, show, ask, make, end, report. What a verb does at a stage is in its own
+//! file; this one fixes the order, that none is skipped, and what all changes to a target have in common.
 
-use anyhow::Result;
+use std::time::Duration;
 
-use super::Ending;
-use super::app::{App, Opened};
-use super::escort;
-use super::lease;
-use super::stage::Purpose;
-use super::verb::Row;
+use anyhow::{Error, Result};
+
+use super::app::App;
+use super::context::Operation;
+use super::cordon::{self, After};
+use super::ending::Outcome;
+use super::health_gate::{self, Works};
+use super::open::Opened;
+use super::options::DrainFlags;
+use super::sources::Choice;
+use super::verb::{Aim, Lease, Row};
+use super::{Ending, drain, engine, lease, session0};
+use crate::apply::converge::{self, Change};
+use crate::apply::journal::Terms;
 use crate::apply::lock::Lock;
-use crate::apply::standing::Standing;
+use crate::apply::node_object::NodeObject;
+use crate::apply::receipt::About;
+use crate::apply::retention;
+use crate::apply::standing::Applied;
+use crate::cluster::DrainOptions;
 use crate::cluster::lease::LeaseRenewer;
-use crate::node::Node;
+use crate::config::spec::RebootPolicy;
+use crate::fault::{Exit, Fault};
 use crate::plan::show::Plan;
-use crate::report::document::RunResult;
+use crate::plan::{Step, Target};
+use crate::report::document::{RunResult, millis};
 
-/// A planned change of the node: everything that is known before anything is changed.
-pub(crate) trait Change {
-    /// The result of making the change.
-    type Made;
+/// What a verb did, for its result.
+pub(crate) struct Done {
+    pub changed: bool,
+    pub generation: Option<u32>,
+    pub downtime: Duration,
+    pub msg: String,
+    /// The commands to run next.
+    pub next: Vec<String>,
+    pub after: After,
+}
 
-    /// Refuses a change that may not be made. Returns the result if there is nothing to do.
-    fn judge(&self, app: &mut App, node: &mut dyn Node) -> Result<Option<RunResult>>;
+impl Done {
+    /// The result of a change; the Node is uncordoned if a run of ours cordoned it.
+    pub fn new(applied: &Applied, msg: String, next: Vec<String>) -> Self {
+        let Applied { changed, generation, downtime } = *applied;
+        Self { changed: changed > 0, generation, downtime, msg, next, after: After::Uncordon }
+    }
 
-    /// Shows the plan, and decides what happens to the pods.
-    fn show(&mut self, app: &mut App, node: &dyn Node) -> Result<()>;
+    /// There is nothing to do.
+    pub fn nothing(generation: Option<u32>, msg: String) -> Self {
+        Self::new(&Applied { changed: 0, generation, downtime: Duration::ZERO }, msg, Vec::new())
+    }
+}
 
-    /// Ends a dry run, once the plan is shown.
-    fn would(self, app: &mut App) -> Result<Ending>;
+/// What a verb does at the stages of the pipeline.
+pub(crate) trait Verb {
+    /// The name of the Node that is changed; empty if it is unknown.
+    fn node_name(&self) -> &str;
 
     /// The plan; none if what to do is decided already.
     fn plan(&self) -> Option<&Plan> {
         None
     }
 
-    /// Asks for confirmation.
-    fn ask(&self, app: &mut App, node: &dyn Node) -> Result<()>;
+    /// Refuses a change that may not be made. Returns the result if there is nothing to do.
+    fn judge(&mut self, _: &mut Operation<'_>) -> Result<Option<Done>> {
+        Ok(None)
+    }
 
-    /// Keeps other machines from changing the node meanwhile.
-    fn lease(&self, app: &mut App, node: &dyn Node) -> Result<Option<LeaseRenewer>>;
-
-    /// Makes the change, while the node is locked here and in the cluster.
-    fn make(&mut self, app: &mut App, node: &mut dyn Node) -> Result<Self::Made>;
-
-    /// Lets other machines change the node again.
-    fn release(&self, app: &mut App, _: &dyn Node, keeper: Option<LeaseRenewer>, _failed: bool) -> Result<()> {
-        lease::release(app, keeper);
+    /// Shows what is changed, and decides what happens to the pods.
+    fn show(&mut self, _: &mut Operation<'_>) -> Result<()> {
         Ok(())
     }
 
-    /// Reports how the run ended.
-    fn finish(self, app: &mut App, node: &mut dyn Node, lock: Lock, made: Self::Made) -> Result<Ending>;
+    /// Ends a dry run, once all is shown.
+    fn would(&mut self, op: &mut Operation<'_>) -> Result<Ending> {
+        op.app.would(op.row.command)
+    }
+
+    /// Asks for confirmation.
+    fn ask(&self, _: &mut Operation<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    /// How other machines are kept from changing the Node meanwhile.
+    fn lease(&self, op: &Operation<'_>) -> Lease {
+        op.row.lease
+    }
+
+    /// Makes the change, while the node is locked here and in the cluster.
+    fn make(&mut self, op: &mut Operation<'_>) -> Result<Applied>;
+
+    /// What happens to the Node once the change is made.
+    fn after(&self) -> After {
+        After::Uncordon
+    }
+
+    /// How long the Lease is left to the next run on this machine, if it is.
+    fn leaves_lease(&self, _: &Operation<'_>, _failed: bool) -> Option<Duration> {
+        None
+    }
+
+    /// Reports the change.
+    fn finish(&mut self, op: &mut Operation<'_>, lock: Lock, applied: Applied) -> Result<Ending>;
 }
 
 /// Makes a change, or shows it. `gather` looks at node and cluster, checks, and plans.
 ///
 /// # Errors
 /// What prevents the change; and its failure, after which it is reverted or can be resumed.
-pub(crate) fn run<C: Change>(
+pub(crate) fn run<V: Verb>(
     row: &'static Row,
     app: &mut App,
-    gather: impl FnOnce(&mut App, &mut dyn Node, Standing, Purpose) -> Result<C>,
+    choice: &Choice<'_>,
+    gather: impl FnOnce(&mut Operation<'_>) -> Result<V>,
 ) -> Result<Ending> {
-    let Opened { mut node, lock, standing } = app.node_for(row.command)?;
-    let purpose = if lock.is_some() { Purpose::Install } else { Purpose::Look };
-    let mut change = gather(app, &mut *node, standing?, purpose)?;
+    let Opened { mut node, context, lock } = app.open(row, choice)?;
+    let op = &mut Operation { app, context: &context, node: &mut *node, row };
+    let mut verb = gather(op)?;
     let Some(lock) = lock else {
-        change.show(app, &*node)?;
-        return change.would(app);
+        verb.show(op)?;
+        return verb.would(op);
     };
-    if let Some(result) = change.judge(app, &mut *node)? {
-        return Ending::result(result);
+    if let Some(done) = verb.judge(op)? {
+        cordon::end(op, verb.node_name(), done.after.clone(), None)?;
+        op.app.reporter.tell(&done.msg);
+        return report(op, done);
     }
-    change.show(app, &*node)?;
-    change.ask(app, &*node)?;
-    if let Some(plan) = change.plan().filter(|plan| escort::is_due(app, plan)) {
-        return escort::stay(app, row, plan, node, lock);
+    verb.show(op)?;
+    verb.ask(op)?;
+    if let Some(plan) = verb.plan().filter(|plan| session0::is_due(op.app, plan)) {
+        return session0::stay(op, plan, lock);
     }
-    escort::go_on(app, change.plan())?;
-    let keeper = change.lease(app, &*node)?;
-    let made = change.make(app, &mut *node);
-    change.release(app, &*node, keeper, made.is_err())?;
-    change.finish(app, &mut *node, lock, made?)
+    session0::take_over(op.app, verb.plan())?;
+    let keeper = lease::take(op, verb.node_name(), verb.lease(op))?;
+    let made = match verb.make(op) {
+        Ok(applied) => cordon::end(op, verb.node_name(), verb.after(), keeper.as_ref()).map(|()| applied),
+        Err(error) if matches!(verb.after(), After::Leave) || !row.reverts => Err(error),
+        Err(error) => Err(failed(op, verb.node_name(), keeper.as_ref(), error)),
+    };
+    if let Some(keeper) = keeper {
+        lease::release(op.app, keeper, verb.leaves_lease(op, made.is_err()));
+    }
+    verb.finish(op, lock, made?)
+}
+
+/// After a change that failed: if the machine is as before, deletes what was stored for it, and uncordons the Node.
+/// Returns the error to report.
+fn failed(op: &mut Operation<'_>, name: &str, keeper: Option<&LeaseRenewer>, error: Error) -> Error {
+    let outcome = op.app.record().outcome;
+    if outcome == Outcome::Untouched {
+        retention::tidy(op.node, &op.context.standing, &mut |event| op.app.event(&event));
+    }
+    if !matches!(outcome, Outcome::Untouched | Outcome::Undone) {
+        return error;
+    }
+    let failed_phase = op.app.reporter.failed_phase;
+    match cordon::end(op, name, After::Uncordon, keeper) {
+        Ok(()) => {
+            op.app.reporter.failed_phase = failed_phase;
+            error
+        }
+        Err(second) => match second.downcast::<Fault>() {
+            Ok(fault) => error.context(fault),
+            Err(second) => error.context(format!("{second:#}")),
+        },
+    }
+}
+
+/// Returns the result of a run that succeeded. If Windows must restart before everything is removed, warns, and puts the
+/// restart first.
+pub(crate) fn report(op: &mut Operation<'_>, done: Done) -> Result<Ending> {
+    let Done { changed, generation, downtime, msg, mut next, .. } = done;
+    let needs_reboot = op.app.record().needs_reboot;
+    let policy = if needs_reboot { op.context.reboot(op.node).policy } else { RebootPolicy::Never };
+    let exit = match policy {
+        RebootPolicy::Never => Exit::Ok,
+        RebootPolicy::Request => Exit::RebootRequired,
+        RebootPolicy::Now => match op.node.restart("calicoctl-win: Windows restarts, as reboot.policy says") {
+            Ok(()) => Exit::RebootStarted,
+            Err(error) => {
+                op.app.warn("RebootNotStarted", format!("Windows does not restart by itself: {error:#}"));
+                Exit::RebootRequired
+            }
+        },
+    };
+    if exit == Exit::RebootRequired {
+        next.insert(0, "Restart-Computer".into());
+    }
+    let mut result = RunResult::new(exit, changed, msg);
+    (result.generation, result.downtime_ms, result.next) = (generation, millis(downtime), next);
+    Ending::result(result)
+}
+
+/// A change to a target: everything that is known before anything is changed.
+pub(crate) struct Planned {
+    /// The name of the Node; empty if it is unknown.
+    pub name: String,
+    pub target: Target,
+    pub steps: Vec<Step>,
+    pub plan: Plan,
+    /// Whether the user wants the node drained, over the config.
+    pub drains: Option<bool>,
+    pub flags: DrainFlags,
+    /// How the node is drained, if it is.
+    pub drain: Option<DrainOptions>,
+}
+
+impl Planned {
+    /// Shows the plan.
+    pub fn tell(&self, op: &mut Operation<'_>) {
+        let text = self.plan.text(op.app.global.verbose > 0);
+        op.app.reporter.tell(&text);
+    }
+
+    /// Decides whether the node is drained first, and shows which pods are evicted. The cluster is asked only then.
+    ///
+    /// # Errors
+    /// What blocks the drain, or the change after it; nothing was changed.
+    pub fn decide_drain(&mut self, op: &mut Operation<'_>) -> Result<()> {
+        let removes = op.row.aim == Aim::Nothing;
+        let needs = if removes { drain::loses_pods(&self.plan) } else { self.plan.needs_drain };
+        let wanted = match self.drains {
+            Some(drains) => Some(drains),
+            None => op.context.run(op.node)?.maintenance.drain.enabled,
+        };
+        if !wanted.unwrap_or(needs) {
+            if needs {
+                op.app.warn(
+                    "NotDrained",
+                    "the pods on this node lose their network: those with a controller are deleted, so that it makes \
+                     them again; the others must be deleted by hand",
+                );
+            }
+            return Ok(());
+        }
+        let options = self.flags.over(&op.context.run(op.node)?.maintenance.drain);
+        let cluster = op.context.cluster(op.node)?;
+        let plan = drain::show(op.app, cluster, &self.name, &options)?;
+        drain::check(&self.plan.pods, &plan.evicted, cluster)?;
+        self.drain = Some(options);
+        Ok(())
+    }
+
+    /// Ends a dry run: with the plan, and no change.
+    pub fn would(&mut self, op: &Operation<'_>) -> Result<Ending> {
+        let msg = format!("dry run: {}", self.plan.counts());
+        let mut result = RunResult::looked(!self.plan.changes.is_empty(), msg);
+        let generation = op.context.standing.receipt().map(|receipt| receipt.generation);
+        result.generation = generation.filter(|_| op.row.aim != Aim::Nothing);
+        result.plan = Some(self.plan.clone());
+        Ending::result(result)
+    }
+
+    /// The Node as the engine changes it.
+    pub fn object(&self, op: &Operation<'_>) -> NodeObject {
+        op.context.object(op.node, &self.name, self.drain.as_ref())
+    }
+
+    /// The options of the run. Without a drain, pods lose a network that is deleted; before there is a generation of
+    /// ours, such a change is refused.
+    pub fn terms(&self, op: &Operation<'_>) -> Terms {
+        let may_be_ours = op.row.aim == Aim::Nothing || op.context.standing.receipt().is_some();
+        let drops_pods = op.row.drains && self.drain.is_none() && may_be_ours;
+        Terms { drops_pods, ..op.context.terms(op.app, op.node, self.drain.as_ref()) }
+    }
+
+    /// How it is checked whether the changed node works.
+    pub fn works(&self, op: &Operation<'_>) -> Works {
+        Works::new(op.app, health_gate::restart(&self.steps))
+    }
+
+    /// Makes the change, proves it, and reverts it if either fails. `about`: what the target is made from; none for an
+    /// uninstall.
+    ///
+    /// # Errors
+    /// As [`engine::run`].
+    pub fn apply(
+        &self,
+        op: &mut Operation<'_>,
+        object: &NodeObject,
+        about: Option<&About>,
+        proof: converge::Proof,
+        terms: Terms,
+    ) -> Result<Applied> {
+        let (run, standing, target) = (op.app.run.clone(), &op.context.standing, &self.target);
+        let shown = Some(self.steps.as_slice());
+        let change = Change { run: &run, command: op.row.command, target, about, terms, shown };
+        engine::run(op, object, |node, events| converge::apply(node, standing, object, &change, proof, events))
+    }
 }

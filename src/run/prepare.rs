@@ -1,25 +1,23 @@
-//! From a command line to a plan: config, facts, checks, release, target. `plan` and `install` both use this and differ
-//! only in what they do with the result.
+//! From a config to a plan: facts, checks, release, target. `plan` and the verbs that follow a config use this, and
+//! differ only in what they do with the result.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::Ipv4Addr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context as _, Result};
 use serde_json::Value;
 
-use super::access;
 use super::app::App;
-use super::checks;
-use super::drain::Place;
+use super::context::{Known, Operation, gather};
+use super::files_in_use::refuse_files_in_use;
 use super::health_gate;
-use super::host_process;
 use super::login::{self, Wanted};
-use super::options::Source;
-use super::pods;
+use super::options::{DrainFlags, Source};
+use super::pipeline::Planned;
+use super::sources::{Sources, access_of, settings_diff, whole};
 use super::stage::{Purpose, Release, find_release};
-use super::standing::settings_diff;
+use super::{checks, drain};
 use crate::apply::converge;
 use crate::apply::receipt::About;
 use crate::apply::standing::Standing;
@@ -28,8 +26,8 @@ use crate::calico::etcd::EtcdFiles;
 use crate::calico::kube_proxy;
 use crate::calico::kubeconfig::{self, NodeCredentials};
 use crate::calico::layout::Layout;
-use crate::cluster::{Cluster, FactsOptions, TOKEN_SECRET};
-use crate::config::{self, Layered};
+use crate::cluster::{Cluster, TOKEN_SECRET};
+use crate::config;
 use crate::facts::{ClusterFacts, Facts, NodeFacts};
 use crate::item::{Id, Manifest, ManifestFile, State, World};
 use crate::node::Node;
@@ -40,27 +38,24 @@ use crate::plan::show::{Disposition, Plan};
 use crate::plan::{Owned, Step, Target};
 use crate::preflight;
 use crate::release::transport;
-use crate::report::event::Event;
-use crate::settings::{self, Credentials, Resolved, RunSettings, Settings};
+use crate::settings::{self, Credentials, Resolved, Settings};
 use crate::values::Sha256;
 
 /// Everything that is known before anything is changed.
 pub(crate) struct Prepared {
+    pub planned: Planned,
     pub resolved: Resolved,
-    pub cluster: Cluster,
-    pub standing: Standing,
-    pub target: Target,
-    pub steps: Vec<Step>,
-    pub plan: Plan,
     pub about: About,
     node_facts: NodeFacts,
     pub cluster_facts: ClusterFacts,
     release: Release,
+    /// Our own program, to be installed.
+    executable: (Sha256, PathBuf),
     /// From the secret that the config names.
     etcd_files: Option<EtcdFiles>,
-    /// The node's login, if it is known already.
+    /// The node's login, if it is known already; otherwise the kubeconfig in the target may be a placeholder.
     login: Option<NodeCredentials>,
-    /// Whether a new token is needed: the kubeconfig in `target` is then a placeholder.
+    /// Whether a new token is needed.
     new_token: bool,
     /// This run created the token secret in the cluster.
     pub made_secret: bool,
@@ -73,104 +68,83 @@ pub(crate) struct Prepared {
     pub whole_config: Value,
 }
 
-/// Gathers, checks and plans.
+/// Gathers, checks and plans. `start`: whether the services are started, over the config; `drains`, `flags`: as in
+/// [`Planned`].
+///
+/// # Errors
+/// When node or cluster cannot be read, a check fails, or the release is not as it must be.
 pub(crate) fn prepare(
-    app: &mut App,
-    node: &mut dyn Node,
-    standing: Standing,
-    source: &Source,
+    op: &mut Operation<'_>,
     start: Option<bool>,
+    (drains, flags): (Option<bool>, &DrainFlags),
     purpose: Purpose,
 ) -> Result<Prepared> {
-    let layered = app.config(node, source)?;
-    if standing.journal.is_some() {
-        await_addresses(app, node)?;
+    let (context, standing) = (op.context, &op.context.standing);
+    let mut known = gather(op.app, context, op.node, true)?;
+    if let (Ok(resolved), Some(start)) = (&mut known.resolved, start) {
+        resolved.settings.services.start = start;
     }
-    let node_facts = app.measure_for_checks(node, &layered, standing.receipt().is_some())?;
-    let run = settings::run(&layered, Some(&node_facts));
-
-    let (cluster, cluster_facts) = app.phase("cluster", |app| {
-        let cluster = app.cluster(node, &run.connection)?;
-        let facts = cluster_facts(&cluster, &layered, &run, &node_facts);
-        for event in cluster.take_events() {
-            app.event(&event);
-        }
-        let facts = facts?;
-        let message = format!(
-            "{}, Kubernetes {}, Calico {}",
-            facts.server,
-            facts.kubernetes_version,
-            facts.calico_version.as_deref().unwrap_or("of unknown version")
-        );
-        Ok(((cluster, facts), message))
-    })?;
-
-    let (side, resolved) = settings::decide(&layered, &node_facts, Some(&cluster_facts));
-    let resolved = resolved.map(|mut resolved| {
-        resolved.settings.services.start = start.unwrap_or(resolved.settings.services.start);
-        resolved
-    });
-    checks::check(app, &run, (&side, resolved.as_ref().ok()), &node_facts, &cluster_facts)?;
-    let resolved = resolved?;
+    checks::check(op.app, context.run(op.node)?, &known)?;
+    let Known { facts: node_facts, cluster: cluster_facts, resolved, .. } = known;
+    let (resolved, cluster_facts) = (resolved?, cluster_facts?);
     for warning in &resolved.warnings {
-        app.warn(warning.id, warning.message.clone());
+        op.app.warn(warning.id, warning.message.clone());
     }
-
-    let etcd = login::etcd(app, node, &cluster, &resolved)?;
+    let (layered, cluster, settings) = (context.config(op.node)?, context.cluster(op.node)?, &resolved.settings);
+    let etcd = login::etcd(op.app, op.node, cluster, &resolved)?;
     let etcd_files = etcd.files.filter(|_| etcd.ours);
-    let release = find_release(app, node, &standing, &resolved, purpose)?;
-    let kubeconfig = kubeconfig(app, node, &cluster, &resolved)?;
+    let release = find_release(op, &resolved, purpose)?;
+    let kubeconfig = kubeconfig(op.app, op.node, cluster, &resolved)?;
     let login = match &kubeconfig {
         KubeconfigFile::Rendered(bytes) => Some(read_login(bytes)?),
         _ => None,
     };
     let new_token = matches!(kubeconfig, KubeconfigFile::Pending);
-    let (mut target, blobs) = target(node, &resolved.settings, &release.manifest, kubeconfig, etcd_files.clone())?;
-    manage_kube_proxy_temporarily(node, &standing, &resolved.settings, &cluster_facts, &mut target)?;
-    let steps = converge::plan(node, &standing, &target)?;
-    super::files_in_use::refuse_files_in_use(node, &steps, &target, &release.manifest)?;
+    let program = op.node.executable()?;
+    let executable = (store::digest(&program)?, program);
+    let (manifest, files) = (&release.manifest, etcd_files.clone());
+    let inputs = Inputs { settings, release: manifest, executable: &executable.0, kubeconfig, etcd_files: files };
+    let (target, blobs) = target(op, &cluster_facts, &inputs)?;
+    let steps = converge::plan(op.node, standing, &target)?;
+    refuse_files_in_use(op.node, &steps, &target, manifest)?;
+    let name = settings.node_name.to_string();
     let mut plan = Plan::new(&steps, &target, standing.receipt().is_some());
-    plan.needs_drain |= restarts_on_another_network(node, &standing, &resolved.settings, &steps)?;
-    let name = resolved.settings.node_name.to_string();
-    plan.pods = pods::attached(app, node, &steps, |_| cluster.pods_on(&name))?;
+    plan.pods = drain::attached(op.app, context, op.node, (&name, Duration::MAX), &steps)?;
     // Also on a node that the scripts made: what no DaemonSet makes again must move away first.
-    plan.needs_drain |=
-        plan.pods.iter().any(|pod| matches!(pod.disposition, Disposition::Moved | Disposition::Unknown));
+    let moves = plan.pods.iter().any(|pod| matches!(pod.disposition, Disposition::Moved | Disposition::Unknown));
+    plan.needs_drain |= moves || restarts_on_another_network(op.node, standing, settings, &steps)?;
     if let Some(why) = cluster_facts.node.as_ref().and_then(health_gate::not_ready_by_others) {
-        let message = format!("Node {} is not Ready: {why}", resolved.settings.node_name);
-        app.warn("NodeNotReady", message);
+        op.app.warn("NodeNotReady", format!("Node {name} is not Ready: {why}"));
     }
-    let config = layered.document().to_string();
-    let effective = effective(&resolved);
-    let about = about(&config, &effective, &resolved, &release.manifest, &standing);
+    let (config, effective) = (layered.document().to_string(), effective(&resolved));
+    let effective_text = serde_json::to_string(&effective).unwrap_or_default();
+    let about = about(&config, &effective_text, &resolved, manifest, standing);
     plan = plan.between(standing.release(), &about.calico_version);
-    plan.settings_diff = settings_diff(node, standing.receipt(), &about, Some(&effective));
-    let root = &resolved.settings.calico.root;
-    if standing.receipt().is_none() && standing.journal.is_none() && node.disk(root).is_dir() {
+    plan.settings_diff = settings_diff(op.node, standing.receipt(), &about, Some(&effective));
+    let root = &settings.calico.root;
+    if standing.receipt().is_none() && standing.journal.is_none() && op.node.disk(root).is_dir() {
         let version = &about.calico_version;
-        let message = format!("no receipt says which release {root} holds: it may be newer than {version}");
-        app.warn("ReleaseUnknown", message);
+        let message = format!("no receipt records which release {root} holds: it may be newer than {version}");
+        op.app.warn("ReleaseUnknown", message);
     }
-    announce(app, &plan);
+    op.app.announce(&plan);
+    let flags = flags.clone();
     Ok(Prepared {
-        resolved,
-        cluster,
-        standing,
-        target,
-        steps,
-        plan,
+        planned: Planned { name, target, steps, plan, drains, flags, drain: None },
         about,
         node_facts,
         cluster_facts,
         release,
+        executable,
         etcd_files,
         login,
         new_token,
         made_secret: false,
         blobs,
         config,
-        effective: json(&effective),
+        effective: effective_text,
         whole_config: layered.whole_document(),
+        resolved,
     })
 }
 
@@ -190,36 +164,6 @@ fn restarts_on_another_network(
         return Ok(false);
     }
     Ok(node.get(&id)?.is_some_and(|have| !have.satisfies(&wanted)))
-}
-
-/// How long Windows may take to assign addresses to a virtual switch.
-const SETTLES_WITHIN: Duration = Duration::from_secs(30);
-
-/// Waits for addresses: a run that ended while the virtual switch was being created may have left the node without them
-/// for a moment.
-fn await_addresses(app: &mut App, node: &mut dyn Node) -> Result<()> {
-    let pause = Duration::from_millis(500);
-    let mut waited = Duration::ZERO;
-    loop {
-        let facts = node.facts().context("measure the node")?;
-        let mut addresses = facts.adapters.iter().flat_map(|adapter| &adapter.addresses);
-        let settled = addresses.any(|address| !address.addr().is_link_local() && !address.addr().is_loopback());
-        if settled || waited >= SETTLES_WITHIN {
-            return Ok(());
-        }
-        let what = "an address on the virtual switch that an interrupted run began".to_owned();
-        app.event(&Event::Waiting { what, elapsed: waited, limit: SETTLES_WITHIN });
-        node.pause(pause);
-        waited += pause;
-    }
-}
-
-/// Emits the plan as events.
-pub(crate) fn announce(app: &mut App, plan: &Plan) {
-    for change in &plan.changes {
-        app.event(&Event::Planned(Box::new(change.clone())));
-    }
-    app.event(&Event::PlanMade { counts: plan.counts(), disruption: plan.disruption });
 }
 
 /// Returns the node's kubeconfig: the current one while it is good, else a placeholder until one is fetched. A given
@@ -246,17 +190,9 @@ fn read_login(kubeconfig: &[u8]) -> Result<NodeCredentials> {
 }
 
 /// Returns the target, with the bytes of files that are not in the release.
-fn target(
-    node: &dyn Node,
-    settings: &Settings,
-    manifest: &Manifest,
-    kubeconfig: KubeconfigFile,
-    etcd_files: Option<EtcdFiles>,
-) -> Result<(Target, Vec<desired::Blob>)> {
-    let executable = node.executable()?;
-    let sha256 = store::digest(&executable)?;
-    let inputs = Inputs { settings, release: manifest, executable: &sha256, kubeconfig, etcd_files };
-    let Desired { target, blobs } = desired::desired(&inputs)?;
+fn target(op: &Operation<'_>, cluster: &ClusterFacts, inputs: &Inputs<'_>) -> Result<(Target, Vec<desired::Blob>)> {
+    let Desired { mut target, blobs } = desired::desired(inputs)?;
+    manage_kube_proxy_temporarily(op.node, &op.context.standing, inputs.settings, cluster, &mut target)?;
     Ok((target, blobs))
 }
 
@@ -292,22 +228,13 @@ pub(crate) fn effective(resolved: &Resolved) -> BTreeMap<String, Value> {
     fields.map(|field| (field.path.clone(), field.value.clone())).collect()
 }
 
-fn json(effective: &BTreeMap<String, Value>) -> String {
-    serde_json::to_string(effective).unwrap_or_default()
-}
-
-fn about(
-    config: &str,
-    effective: &BTreeMap<String, Value>,
-    resolved: &Resolved,
-    manifest: &Manifest,
-    standing: &Standing,
-) -> About {
-    let (settings, reached) = (&resolved.settings, access::of(&resolved.run.connection));
+fn about(config: &str, effective: &str, resolved: &Resolved, manifest: &Manifest, standing: &Standing) -> About {
+    let (settings, reached) = (&resolved.settings, access_of(&resolved.run.connection));
     let mut fingerprint = settings.clone();
     // The archive's source does not change the node; its digest is in the plan.
     fingerprint.calico.source = settings::Source::Directory(String::new());
     let text = serde_json::to_string(&fingerprint).unwrap_or_default();
+    let former = standing.receipt().and_then(|receipt| receipt.about.as_ref());
     About {
         calico_version: settings.calico.version.clone(),
         backend: settings.network.backend,
@@ -316,79 +243,42 @@ fn about(
         calico_namespace: settings.kubernetes.calico_namespace.clone(),
         settings: Sha256::of(text.as_bytes()),
         config: Some(Sha256::of(config.as_bytes())),
-        effective: Some(Sha256::of(json(effective).as_bytes())),
+        effective: Some(Sha256::of(effective.as_bytes())),
         archive: manifest.archive.clone(),
-        source: source_text(&settings.calico.source),
-        token_secret: standing
-            .receipt()
-            .and_then(|receipt| receipt.about.as_ref())
-            .and_then(|about| about.token_secret.clone()),
+        source: match &settings.calico.source {
+            settings::Source::File(text) | settings::Source::Directory(text) => whole(text),
+            // A signed URL is a secret, and nothing is downloaded from this copy.
+            settings::Source::Url(text) => text.parse().map_or_else(|_| text.clone(), |url| transport::shown(&url)),
+        },
+        token_secret: former.and_then(|about| about.token_secret.clone()),
         kubeconfig: reached.kubeconfig,
         context: reached.context,
     }
 }
 
-fn source_text(source: &settings::Source) -> String {
-    match source {
-        settings::Source::File(text) | settings::Source::Directory(text) => access::whole(text),
-        // A signed URL is a secret, and nothing is downloaded from this copy.
-        settings::Source::Url(text) => text.parse().map_or_else(|_| text.clone(), |url| transport::shown(&url)),
-    }
-}
-
-/// Returns the cluster's facts about the node that this machine is or will be.
-pub(crate) fn cluster_facts(
-    cluster: &Cluster,
-    layered: &Layered,
-    run: &RunSettings,
-    facts: &NodeFacts,
-) -> Result<ClusterFacts> {
-    let asked = ask_cluster(cluster, layered, run, facts);
-    if run.connection.host_process { asked.map_err(host_process::from_a_pod) } else { asked }
-}
-
-fn ask_cluster(cluster: &Cluster, layered: &Layered, run: &RunSettings, facts: &NodeFacts) -> Result<ClusterFacts> {
-    let name = settings::node_name(layered, facts, |name| Ok::<_, anyhow::Error>(cluster.node(name)?.is_some()))?;
-    let addresses: Vec<Ipv4Addr> =
-        facts.adapters.iter().flat_map(|adapter| &adapter.addresses).map(|net| net.addr()).collect();
-    cluster.facts(&FactsOptions {
-        node_name: Some(&name),
-        addresses: &addresses,
-        namespace_override: login::namespace(&run.connection)?.as_deref(),
-        needs: login::needs(run),
-    })
-}
-
 impl Prepared {
     /// Fetches what the plan left open, and puts everything it needs into the store.
-    pub fn complete(&mut self, app: &mut App, node: &mut dyn Node) -> Result<()> {
+    pub fn complete(&mut self, op: &mut Operation<'_>) -> Result<()> {
+        let cluster = op.context.cluster(op.node)?;
         if let Some(login) = &self.login {
-            self.check_release(login)?;
+            self.check_release(cluster, login)?;
         }
         if self.new_token {
-            let bytes = self.fetch_credentials(app, node)?;
-            let kubeconfig = KubeconfigFile::Rendered(bytes);
-            (self.target, self.blobs) =
-                target(node, &self.resolved.settings, &self.release.manifest, kubeconfig, self.etcd_files.clone())?;
-            manage_kube_proxy_temporarily(
-                node,
-                &self.standing,
-                &self.resolved.settings,
-                &self.cluster_facts,
-                &mut self.target,
-            )?;
+            let kubeconfig = KubeconfigFile::Rendered(self.fetch_credentials(op)?);
+            let (settings, release) = (&self.resolved.settings, &self.release.manifest);
+            let (executable, etcd_files) = (&self.executable.0, self.etcd_files.clone());
+            let inputs = Inputs { settings, release, executable, kubeconfig, etcd_files };
+            (self.planned.target, self.blobs) = target(op, &self.cluster_facts, &inputs)?;
         }
         for blob in &self.blobs {
-            store::add(node, blob.bytes())?;
+            store::add(op.node, blob.bytes())?;
         }
-        self.keep_config(node)?;
-        let executable = node.executable()?;
-        store::add_file(node, &executable, &store::digest(&executable)?)?;
+        self.keep_config(op.node)?;
+        store::add_file(op.node, &self.executable.1, &self.executable.0)?;
         // A CNI plugin that was tampered with may also come from the current release.
-        let installed = node.disk(&self.resolved.settings.calico.root);
+        let installed = op.node.disk(&self.resolved.settings.calico.root);
         let tree = self.release.tree.as_ref().unwrap_or(&installed);
-        add_files_of(node, &self.release.manifest, tree, &self.target)?;
-        Ok(())
+        add_files_of(op.node, &self.release.manifest, tree, &self.planned.target)
     }
 
     /// Puts the config into the store, for a later change to start from.
@@ -398,20 +288,19 @@ impl Prepared {
     }
 
     /// Refuses a release whose Felix may not read what it needs. With etcd, Felix reads it there.
-    fn check_release(&self, login: &NodeCredentials) -> Result<()> {
+    fn check_release(&self, cluster: &Cluster, login: &NodeCredentials) -> Result<()> {
         let settings = &self.resolved.settings;
         if settings.datastore != settings::Datastore::Kubernetes {
             return Ok(());
         }
-        self.cluster.check_release(login, settings.calico.version.line(), self.cluster_facts.api_group)
+        cluster.check_release(login, settings.calico.version.line(), self.cluster_facts.api_group)
     }
 
-    fn fetch_credentials(&mut self, app: &mut App, node: &dyn Node) -> Result<Vec<u8>> {
+    fn fetch_credentials(&mut self, op: &mut Operation<'_>) -> Result<Vec<u8>> {
         let (run, kubernetes) = (&self.resolved.run, &self.resolved.settings.kubernetes);
         let wanted = Wanted::of(run, kubernetes).context("find what the settings say of credentials")?;
-        let cluster = &self.cluster;
-        let namespace = &wanted.kubernetes.calico_namespace;
-        let fetched = app.phase("credentials", |app| {
+        let (node, cluster, namespace) = (&*op.node, op.context.cluster(op.node)?, &kubernetes.calico_namespace);
+        let fetched = op.app.phase("credentials", |app| {
             let fetched = login::issue(app, Some(node), cluster, &wanted)?;
             let until = fetched
                 .credentials
@@ -419,10 +308,11 @@ impl Prepared {
                 .map_or_else(|| "does not expire".into(), |expires| format!("valid until {expires:.0}"));
             Ok((fetched, format!("token of service account {namespace}/calico-node, {until}")))
         })?;
-        if let Err(error) = self.check_release(&fetched.credentials) {
+        if let Err(error) = self.check_release(cluster, &fetched.credentials) {
             // The secret was created a moment ago, so nobody else has a token of it.
             if fetched.created_secret && cluster.delete_token_secret(namespace).is_err() {
-                app.warn("SecretLeft", format!("the secret {namespace}/{TOKEN_SECRET} that this run made stays"));
+                let message = format!("the secret {namespace}/{TOKEN_SECRET} that this run made remains");
+                op.app.warn("SecretLeft", message);
             }
             return Err(error);
         }
@@ -433,11 +323,16 @@ impl Prepared {
         }
         bytes
     }
+
+    /// Returns the measured facts, for a plan on another machine.
+    pub fn facts(&self) -> Facts {
+        Facts { node: self.node_facts.clone(), cluster: Some(self.cluster_facts.clone()) }
+    }
 }
 
 /// Returns a plan for a node that only a facts file describes: everything is created, nothing is read.
 pub(crate) fn offline(app: &mut App, source: &Source, facts: &Facts) -> Result<Plan> {
-    let layered = app.named_config(source, &[])?;
+    let layered = Sources::named(app, source).read(None, &Standing::default())?;
     let resolved = settings::resolve(&layered, &facts.node, facts.cluster.as_ref())?;
     for warning in &resolved.warnings {
         app.warn(warning.id, warning.message.clone());
@@ -481,16 +376,4 @@ pub(crate) fn add_files_of(node: &dyn Node, manifest: &Manifest, tree: &Path, ta
         .collect();
     let mut files = manifest.files.iter().filter(|(_, file)| wanted.contains(&file.sha256));
     files.try_for_each(|(path, file)| store::add_file(node, &tree.join(path), &file.sha256))
-}
-
-impl Prepared {
-    /// Returns the Node in its cluster.
-    pub fn place(&self) -> Place<'_> {
-        Place { cluster: &self.cluster, connection: &self.resolved.run.connection, name: self.about.node_name.as_str() }
-    }
-
-    /// Returns the measured facts, for a plan on another machine.
-    pub fn facts(&self) -> Facts {
-        Facts { node: self.node_facts.clone(), cluster: Some(self.cluster_facts.clone()) }
-    }
 }

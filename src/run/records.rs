@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::item::Access;
-use crate::node::{Node, STATE_DIR};
+use crate::node::{Node, STATE_DIR, record};
 use crate::values::WinPath;
 
 /// How many runs are kept.
@@ -29,7 +29,7 @@ pub(crate) fn kept(node: &dyn Node, run: &str) -> PathBuf {
 }
 
 /// Returns the record of a run before it has a result.
-pub(crate) fn record(run: &str, command: &str) -> Value {
+pub(crate) fn begun(run: &str, command: &str) -> Value {
     // The name of the account on Windows, and on Linux in a sandbox.
     let user = ["USERNAME", "USER"].into_iter().find_map(|name| std::env::var(name).ok());
     json!({ "run": run, "command": command, "user": user, "since": Timestamp::now(), "result": null })
@@ -40,7 +40,7 @@ pub(crate) fn record(run: &str, command: &str) -> Value {
 /// # Errors
 /// When the disk refuses.
 pub(crate) fn begin(node: &mut dyn Node, run: &str, command: &str) -> Result<()> {
-    let text = record(run, command).to_string();
+    let text = begun(run, command).to_string();
     node.save(&path(run), text.as_bytes(), Access::Administrators).context("write down the run")
 }
 
@@ -54,28 +54,42 @@ pub(crate) fn keep(file: &Path, record: &Value, result: &Value) -> std::io::Resu
     let mut all: Vec<PathBuf> = fs::read_dir(folder)?.filter_map(|entry| Some(entry.ok()?.path())).collect();
     // Their names begin with the time.
     all.sort();
-    for old in all.iter().rev().skip(KEPT) {
+    for old in all.iter().rev().skip(KEPT).filter(|old| read(old).is_ok()) {
         fs::remove_file(old)?;
     }
     Ok(())
 }
 
-/// Returns the files of all recorded runs.
+/// Returns the records of all runs; those that cannot be read are left out.
 ///
 /// # Errors
-/// When the folder exists and cannot be read: that needs an administrator.
-pub(crate) fn all(node: &dyn Node) -> Result<Vec<PathBuf>> {
-    match fs::read_dir(node.disk(&folder())) {
-        Ok(entries) => Ok(entries.filter_map(|entry| Some(entry.ok()?.path())).collect()),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
-        Err(error) => Err(error).with_context(|| format!("read {}", folder())),
+/// When the folder exists and cannot be read: that needs an administrator. `NewerState`.
+pub(crate) fn all(node: &dyn Node) -> Result<Vec<Value>> {
+    let files = match fs::read_dir(node.disk(&folder())) {
+        Ok(entries) => entries.filter_map(|entry| Some(entry.ok()?.path())),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error).with_context(|| format!("read {}", folder())),
+    };
+    let mut files: Vec<PathBuf> = files.collect();
+    files.sort();
+    let mut records = Vec::new();
+    for file in files {
+        match read(&file) {
+            Ok(record) => records.push(record),
+            Err(error) if record::is_newer(&error) => return Err(error),
+            Err(_) => {}
+        }
     }
+    Ok(records)
+}
+
+fn read(file: &Path) -> Result<Value> {
+    record::parse(&fs::read(file)?, format!("the record of a run {}", file.display()))
 }
 
 /// Returns the record of a run that was detached a moment ago and has not taken the lock yet.
 pub(crate) fn starting(node: &dyn Node) -> Option<Value> {
-    let newest = all(node).ok()?.into_iter().max()?;
-    let record: Value = serde_json::from_slice(&fs::read(newest).ok()?).ok()?;
+    let record = all(node).ok()?.pop()?;
     (record["result"].is_null() && is_fresh(&record)).then_some(record)
 }
 
@@ -85,11 +99,18 @@ pub(crate) fn is_fresh(record: &Value) -> bool {
     since.is_some_and(|since| Timestamp::now().duration_since(since).as_secs() < 30)
 }
 
-/// Returns the record of a run; none if there is none.
-pub(crate) fn find(node: &dyn Node, run: &str) -> Option<Value> {
+/// Returns the record of a run; none if there is none that can be read.
+///
+/// # Errors
+/// `NewerState`.
+pub(crate) fn find(node: &dyn Node, run: &str) -> Result<Option<Value>> {
     // A name with a separator in it would lead to another folder.
     if !run.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') {
-        return None;
+        return Ok(None);
     }
-    serde_json::from_slice(&fs::read(kept(node, run)).ok()?).ok()
+    match read(&kept(node, run)) {
+        Ok(record) => Ok(Some(record)),
+        Err(error) if record::is_newer(&error) => Err(error),
+        Err(_) => Ok(None),
+    }
 }

@@ -1,30 +1,29 @@
 //! `resume`: finishes an interrupted run, or undoes it.
 
-use anyhow::{Context, Result};
+use anyhow::{Context as _, Result};
 
 use super::Ending;
 use super::app::App;
-use super::cordon;
-use super::engine::{engine_of_interrupted, succeeded};
-use super::health_gate::{self, Works};
+use super::context::Operation;
+use super::cordon::After;
+use super::engine;
+use super::health_gate::Works;
 use super::options::Resume;
-use super::verb;
-use super::{lease, other_machine, pipeline, pods, trial, uninstall};
+use super::pipeline::{self, Done, Verb, report};
+use super::sources::Choice;
+use super::trial;
+use super::uninstall::RemovalOutcome;
+use super::verb::{RESUME, RESUME_CONFIRM, RESUME_REVERT, UNINSTALL};
 use crate::agent::trial::Trial;
-use crate::apply::converge;
+use crate::apply::converge::{self, unproven};
 use crate::apply::cordon::Cordon;
 use crate::apply::journal::Journal;
 use crate::apply::lock::Lock;
 use crate::apply::node_object::NodeObject;
 use crate::apply::retention;
 use crate::apply::standing::{Applied, Standing};
-use crate::cluster::lease::LeaseRenewer;
 use crate::fault::{Exit, Fault};
-use crate::node::Node;
-use crate::plan::Target;
 use crate::plan::show::Downgrade;
-use crate::report::document::RunResult;
-use crate::report::event::Sink;
 
 /// Ends what an earlier run left half done, or shows it.
 ///
@@ -34,61 +33,57 @@ pub(crate) fn run(args: &Resume, app: &mut App) -> Result<Ending> {
     // The revert of a trial may be the run that was not finished.
     let look = app.node()?;
     let Some(trial) = Trial::load(&*look)?.filter(Trial::is_tried_out) else {
-        return pipeline::run(&verb::RESUME, app, |app, node, standing, _| gather(args, app, node, standing));
+        drop(look);
+        return pipeline::run(&RESUME, app, &Choice::default(), |op| gather(args.undo, op));
     };
     drop(look);
     if app.global.dry_run {
         return app.would(trial::says(&trial, !args.undo));
     }
     app.reporter.tell(&format!("Not reverted: what run {} changed on trial.", trial.run));
-    app.confirm(if args.undo { "Keep it?" } else { "Undo it?" })?;
-    let command = verb::RESUME.command;
-    if args.undo { trial::keep(app, command) } else { trial::revert_now(app, command) }
+    app.confirm("the node", if args.undo { "Keep it?" } else { "Undo it?" }, None)?;
+    if args.undo { trial::keep(app, &RESUME_CONFIRM) } else { trial::revert(app, &RESUME_REVERT) }
 }
 
 /// What an earlier run left.
-struct Left<'a> {
-    args: &'a Resume,
-    /// With the journal of the interrupted run, if there is one.
-    standing: Standing,
+struct Resumed {
+    undo: bool,
     /// A Node that an ended run left cordoned.
     cordon: Option<Cordon>,
+    name: String,
+    /// An uninstall was interrupted, and is to be finished.
+    removes: bool,
+    outcome: RemovalOutcome,
 }
 
-/// The result of ending it.
-enum Made {
-    Ended(Ending),
-    /// An uninstall, with the commands for what remains in the cluster.
-    Uninstalled(Applied, Vec<String>),
+fn gather(undo: bool, op: &mut Operation<'_>) -> Result<Resumed> {
+    let standing = &op.context.standing;
+    let cordon = Cordon::load(op.node)?;
+    let name = match (&standing.journal, &cordon) {
+        (None, Some(cordon)) => cordon.node.clone(),
+        _ => standing.node_name().map(ToString::to_string).unwrap_or_default(),
+    };
+    let removes = !undo && standing.journal.as_ref().is_some_and(is_of_uninstall);
+    Ok(Resumed { undo, cordon, name, removes, outcome: RemovalOutcome::default() })
 }
 
-fn gather<'a>(args: &'a Resume, app: &mut App, node: &dyn Node, standing: Standing) -> Result<Left<'a>> {
-    let left = Left { args, standing, cordon: Cordon::load(node)? };
-    if left.uninstalls() {
-        app.reach_as(&left.standing);
+fn is_of_uninstall(journal: &Journal) -> bool {
+    journal.header.command == UNINSTALL.command
+}
+
+impl Verb for Resumed {
+    fn node_name(&self) -> &str {
+        &self.name
     }
-    Ok(left)
-}
 
-impl Left<'_> {
-    /// Whether an uninstall was interrupted, and is to be finished.
-    fn uninstalls(&self) -> bool {
-        let command = verb::UNINSTALL.command;
-        !self.args.undo && self.standing.journal.as_ref().is_some_and(|journal| journal.header.command == command)
-    }
-}
-
-impl pipeline::Change for Left<'_> {
-    type Made = Made;
-
-    fn judge(&self, app: &mut App, node: &mut dyn Node) -> Result<Option<RunResult>> {
-        let standing = &self.standing;
+    fn judge(&mut self, op: &mut Operation<'_>) -> Result<Option<Done>> {
+        let standing = &op.context.standing;
         if let Some(journal) = &standing.journal {
             let from = standing.receipts.iter().find(|receipt| Some(receipt.generation) == journal.header.from);
             let is_made = journal.originals.is_empty() && from.is_some_and(|receipt| receipt.about.is_none());
-            if self.args.undo && journal.header.command == verb::UNINSTALL.command && is_made {
-                let what =
-                    "the uninstall is made and cannot be undone: only what its flags remove besides Calico remains";
+            if self.undo && is_of_uninstall(journal) && is_made {
+                let what = "the uninstall is complete and cannot be undone: only what its flags remove besides Calico \
+                            remains";
                 return Err(Fault::new(Exit::Conflict, "UninstallMade", what)
                     .hint("finish it with: calicoctl-win resume\nthen install Calico again: calicoctl-win install")
                     .into());
@@ -96,182 +91,154 @@ impl pipeline::Change for Left<'_> {
             return Ok(None);
         }
         // The process may have ended right after it removed the journal.
-        retention::tidy(node, &mut |event| app.event(&event));
-        match &self.cordon {
-            Some(cordon) if is_of_uninstall(cordon, standing) => {
-                cordon::keep(app, node)?;
-                let msg = "nothing to do: the uninstall is over, and its Node stays cordoned";
-                Ok(Some(RunResult::looked(false, msg)))
-            }
-            Some(_) => Ok(None),
-            None => {
-                if standing.receipt().is_some() && other_machine::owns_node_of(app, node, standing).is_none() {
-                    let object = pods::object_of(app, node, standing);
-                    converge::tell_again(&object, standing, &mut |event| app.event(&event));
-                }
-                let msg = "nothing to do: no run was interrupted";
-                app.reporter.tell(msg);
-                Ok(Some(RunResult::looked(false, msg)))
-            }
+        retention::tidy(op.node, standing, &mut |event| op.app.event(&event));
+        if let Some(cordon) = &self.cordon {
+            let msg = "nothing to do: the uninstall is over, and its Node stays cordoned".to_owned();
+            let after = After::Keep(format!(": kubectl uncordon {}, once it has a network again", cordon.node));
+            let keeps = keeps(cordon, standing);
+            return Ok(keeps.then(|| Done { after, ..Done::nothing(None, msg) }));
         }
+        let about = standing.receipt().and_then(|receipt| receipt.about.as_ref());
+        if let Some(about) = about.filter(|_| op.context.other_machine(op.node, &self.name).is_none()) {
+            let object = op.context.current_object(op.node);
+            converge::tell_again(&object, about, &mut |event| op.app.event(&event));
+        }
+        let msg = "nothing to do: no run was interrupted".to_owned();
+        Ok(Some(Done { after: After::Leave, ..Done::nothing(None, msg) }))
     }
 
-    fn show(&mut self, app: &mut App, _: &dyn Node) -> Result<()> {
-        match (&self.standing.journal, &self.cordon) {
+    fn show(&mut self, op: &mut Operation<'_>) -> Result<()> {
+        // The interrupted run decided whether pods are moved away.
+        match (&op.context.standing.journal, &self.cordon) {
             (Some(journal), _) => {
-                app.reporter.tell(&format!("Interrupted: {journal}."));
-                if let (Some(about), false) = (&journal.header.about, self.args.undo) {
-                    let downgrade = Downgrade::between(self.standing.release(), &about.calico_version);
-                    downgrade.iter().for_each(|downgrade| app.reporter.tell(&downgrade.to_string()));
+                op.app.reporter.tell(&format!("Interrupted: {journal}."));
+                if let (Some(about), false) = (&journal.header.about, self.undo) {
+                    let downgrade = Downgrade::between(op.context.standing.release(), &about.calico_version);
+                    downgrade.iter().for_each(|downgrade| op.app.reporter.tell(&downgrade.to_string()));
                 }
             }
-            (None, Some(Cordon { command, run, since, node: name, .. })) => {
-                app.reporter
-                    .tell(&format!("Interrupted: {command} (run {run}, since {since:.0}), with node {name} cordoned."));
-            }
+            (None, Some(cordon)) => op.app.reporter.tell(&format!("Interrupted: {cordon}.")),
             (None, None) => {}
         }
-        // The interrupted run decided whether pods are moved away.
         Ok(())
     }
 
-    fn would(self, app: &mut App) -> Result<Ending> {
-        match (&self.standing.journal, &self.cordon) {
-            (Some(journal), _) => app.would(format!("{} {journal}", if self.args.undo { "undo" } else { "finish" })),
-            (None, Some(cordon)) if is_of_uninstall(cordon, &self.standing) => {
-                app.would(format!("leave node {} cordoned, since Calico is gone", cordon.node))
+    fn would(&mut self, op: &mut Operation<'_>) -> Result<Ending> {
+        match (&op.context.standing.journal, &self.cordon) {
+            (Some(journal), _) => op.app.would(format!("{} {journal}", if self.undo { "undo" } else { "finish" })),
+            (None, Some(cordon)) if keeps(cordon, &op.context.standing) => {
+                op.app.would(format!("leave node {} cordoned, since Calico is gone", cordon.node))
             }
-            (None, Some(cordon)) => app.would(format!("uncordon node {}", cordon.node)),
-            (None, None) => {
-                let msg = "no run was interrupted";
-                app.reporter.tell(msg);
-                Ending::result(RunResult::looked(false, msg))
-            }
+            (None, Some(cordon)) => op.app.would(format!("uncordon node {}", cordon.node)),
+            (None, None) => op.app.done(false, "no run was interrupted".into()),
         }
     }
 
-    fn ask(&self, app: &mut App, _: &dyn Node) -> Result<()> {
-        app.confirm(match self.standing.journal {
+    fn ask(&self, op: &mut Operation<'_>) -> Result<()> {
+        let question = match op.context.standing.journal {
             None => "Uncordon it?",
-            _ if self.args.undo => "Undo it?",
+            _ if self.undo => "Undo it?",
             _ => "Finish it?",
-        })
-    }
-
-    fn lease(&self, app: &mut App, node: &dyn Node) -> Result<Option<LeaseRenewer>> {
-        let name = match (&self.standing.journal, &self.cordon) {
-            (None, Some(cordon)) => Some(cordon.node.clone()),
-            _ => self.standing.node_name().map(ToString::to_string),
         };
-        name.map_or(Ok(None), |name| lease::take_if_possible(app, node, &name))
+        op.app.confirm("the node", question, None)
     }
 
-    fn make(&mut self, app: &mut App, node: &mut dyn Node) -> Result<Made> {
-        let standing = &self.standing;
-        if self.uninstalls() {
-            return remove(app, node, standing).map(|(applied, left)| Made::Uninstalled(applied, left));
+    fn make(&mut self, op: &mut Operation<'_>) -> Result<Applied> {
+        if self.removes {
+            return self.remove(op);
         }
-        if let Some(journal) = &standing.journal {
-            return end(self.args, app, node, standing, journal).map(Made::Ended);
+        match &op.context.standing.journal {
+            Some(journal) => end(op, self.undo, journal),
+            None => self.check_uncordon(op),
         }
-        let cordon = self.cordon.as_ref().context("find what was interrupted")?;
-        uncordon(app, node, standing, cordon).map(Made::Ended)
     }
 
-    fn finish(self, app: &mut App, node: &mut dyn Node, lock: Lock, made: Made) -> Result<Ending> {
-        match made {
-            Made::Ended(ending) => Ok(ending),
-            Made::Uninstalled(applied, left) => {
-                let standing = &self.standing;
-                let removal = standing.journal.as_ref().map(|journal| journal.header.terms.removal).unwrap_or_default();
-                let gone = uninstall::Gone { removal, standing, applied, ruled: Vec::new(), left };
-                uninstall::finish(gone, app, node, lock)
+    fn after(&self) -> After {
+        self.outcome.after.clone().unwrap_or(After::Uncordon)
+    }
+
+    fn finish(&mut self, op: &mut Operation<'_>, lock: Lock, applied: Applied) -> Result<Ending> {
+        let journal = op.context.standing.journal.as_ref();
+        if let Some(journal) = journal.filter(|_| self.removes) {
+            return std::mem::take(&mut self.outcome).finish(op, journal.header.terms.removal, lock, applied);
+        }
+        let command = journal.map(|journal| journal.header.command.as_str());
+        let msg = match (command, &self.cordon, self.undo, applied.generation) {
+            (None, cordon, ..) => {
+                let command = cordon.as_ref().map_or("the run", |cordon| &cordon.command);
+                format!("{command} left nothing partially changed on this machine; node {} is uncordoned.", self.name)
             }
-        }
+            (Some(command), _, false, generation) => {
+                format!("{command} is finished; generation {} is current.", generation.unwrap_or_default())
+            }
+            (Some(command), _, true, Some(generation)) => {
+                format!("{command} is undone; generation {generation} is current.")
+            }
+            (Some(command), _, true, None) => format!("{command} is undone; the node is as it was before."),
+        };
+        op.app.reporter.tell(&msg);
+        let next = vec![op.app.command("status")];
+        report(op, Done::new(&applied, msg, next))
     }
 }
 
 /// Whether the Node is cordoned because Calico was uninstalled, and not because that failed.
-fn is_of_uninstall(cordon: &Cordon, standing: &Standing) -> bool {
-    cordon.command == verb::UNINSTALL.command && standing.receipt().is_none()
+fn keeps(cordon: &Cordon, standing: &Standing) -> bool {
+    cordon.command == UNINSTALL.command && standing.receipt().is_none()
 }
 
-/// Finishes an uninstall, while the node is locked here and, if it answers, in the cluster.
-fn remove(app: &mut App, node: &mut dyn Node, standing: &Standing) -> Result<(Applied, Vec<String>)> {
-    let journal = standing.journal.as_ref();
-    let theirs = other_machine::owns_node_of(app, node, standing);
-    let object = match theirs {
-        Some(_) => NodeObject::unknown(),
-        None => pods::object_of(app, node, standing),
-    };
-    let works = |_: &mut dyn Node, _: &Target, _: Sink| Ok(());
-    let applied = engine_of_interrupted(app, node, &object, |node, events| {
-        converge::resume_proven(node, &object, &works, events)
-    })?;
-    if let Some(theirs) = theirs {
-        app.warn("ClusterTracesLeft", format!("nothing is removed in the cluster: {theirs}"));
-        return Ok((applied, Vec::new()));
+/// Finishes or undoes the run.
+fn end(op: &mut Operation<'_>, undo: bool, journal: &Journal) -> Result<Applied> {
+    let (object, standing) = (op.context.current_object(op.node), &op.context.standing);
+    if undo {
+        return engine::run(op, &object, |node, events| converge::undo(node, standing, &object, events));
     }
-    let terms = journal.map(|journal| journal.header.terms.clone()).unwrap_or_default();
-    // An older program stored it in a separate record.
-    let drained =
-        terms.drain.is_some() || Cordon::load(node)?.is_some_and(|left| left.command == verb::UNINSTALL.command);
-    Ok((applied, uninstall::after(terms.removal, drained, app, node, standing)?))
+    let works = Works::new(op.app, true);
+    // Without an earlier generation, a failed change stays in place for diagnosis.
+    let reverts = journal.header.from.is_some();
+    let proof = works.proof(reverts, false);
+    let applied = engine::run(op, &object, |node, events| converge::resume(node, standing, &object, &proof, events))?;
+    if !reverts {
+        works.ends_working(op, &journal.header.target)?;
+    }
+    works.ends_ready(op, &journal.header.target)?;
+    Ok(applied)
 }
 
-/// Finishes or undoes the run, while the node is locked here and, if it answers, in the cluster.
-fn end(args: &Resume, app: &mut App, node: &mut dyn Node, standing: &Standing, journal: &Journal) -> Result<Ending> {
-    let object = pods::object_of(app, node, standing);
-    let applied = if args.undo {
-        engine_of_interrupted(app, node, &object, |node, events| converge::undo_with(node, &object, events))?
-    } else {
-        let works = Works::new(app, true);
-        // Without an earlier generation, a failed change stays in place for diagnosis.
-        let reverts = journal.header.from.is_some();
-        let proof = |node: &mut dyn Node, target: &Target, events: Sink| {
-            if reverts { works.services(node, target, events) } else { Ok(()) }
+impl Resumed {
+    /// Finishes an uninstall.
+    fn remove(&mut self, op: &mut Operation<'_>) -> Result<Applied> {
+        let standing = &op.context.standing;
+        let theirs = op.context.other_machine(op.node, &self.name);
+        let object = match theirs {
+            Some(_) => NodeObject::unknown(),
+            None => op.context.current_object(op.node),
         };
-        let applied = engine_of_interrupted(app, node, &object, |node, events| {
-            converge::resume_proven(node, &object, &proof, events)
-        })?;
-        if !reverts {
-            health_gate::ends_working(app, node, &journal.header.target, &applied)?;
-        }
-        health_gate::ends_ready(app, node, &journal.header.target, true, &applied)?;
-        applied
-    };
-    cordon::release(app, node)?;
-    let msg = match (args.undo, applied.generation) {
-        (false, generation) => {
-            let generation = generation.unwrap_or_default();
-            format!("{} is finished; generation {generation} stands.", journal.header.command)
-        }
-        (true, Some(generation)) => {
-            format!("{} is undone; generation {generation} stands again.", journal.header.command)
-        }
-        (true, None) => format!("{} is undone; the node is as it was before.", journal.header.command),
-    };
-    app.reporter.tell(&msg);
-    let next = vec![app.command("status")];
-    Ending::result(succeeded(app, node, &applied, msg, next))
-}
-
-/// Ends what remains of a run that ended between the cordon and its first change, or after its last.
-fn uncordon(app: &mut App, node: &mut dyn Node, standing: &Standing, cordon: &Cordon) -> Result<Ending> {
-    let Cordon { command, node: name, .. } = cordon;
-    // If the cluster does not answer, the uncordon itself reports it.
-    if let Some(receipt) = standing.receipt()
-        && let Ok(Some(why)) = health_gate::keeps_pods_away(app, node, &receipt.target)
-    {
-        return Err(Fault::new(Exit::VerifyFailed, "NodeNotReady", format!("node {name} stays cordoned: {why}"))
-            .hint("`calicoctl-win status` and `kubectl describe node` say more; then run this again")
-            .into());
+        let applied =
+            engine::run(op, &object, |node, events| converge::resume(node, standing, &object, &unproven, events))?;
+        let terms = standing.journal.as_ref().map(|journal| journal.header.terms.clone()).unwrap_or_default();
+        // An older program stored it in a separate record.
+        let drained =
+            terms.drain.is_some() || Cordon::load(op.node)?.is_some_and(|left| left.command == UNINSTALL.command);
+        self.outcome.clean_cluster(op, terms.removal, drained, theirs);
+        Ok(applied)
     }
-    cordon::release(app, node)?;
-    let msg = format!("{command} left nothing half-way on this machine; node {name} takes pods again.");
-    app.reporter.tell(&msg);
-    let mut result = RunResult::new(Exit::Ok, true, msg);
-    result.generation = standing.receipt().map(|receipt| receipt.generation);
-    result.next = vec![app.command("status")];
-    Ending::result(result)
+
+    /// Ends what remains of a run that ended between the cordon and its first change, or after its last.
+    fn check_uncordon(&mut self, op: &mut Operation<'_>) -> Result<Applied> {
+        let receipt = op.context.standing.receipt();
+        // If the cluster does not answer, the uncordon itself reports it.
+        if let Some(receipt) = receipt
+            && let Ok(Some(why)) = Works::new(op.app, false).keeps_pods_away(op.node, &receipt.target)
+        {
+            self.outcome.after = Some(After::Leave);
+            let what = format!("node {} stays cordoned: {why}", self.name);
+            return Err(Fault::new(Exit::VerifyFailed, "NodeNotReady", what)
+                .hint("`calicoctl-win status` and `kubectl describe node` say more; then run this again")
+                .into());
+        }
+        self.cordon.as_ref().context("find what was interrupted")?;
+        let generation = receipt.map(|receipt| receipt.generation);
+        Ok(Applied { changed: 1, generation, downtime: std::time::Duration::ZERO })
+    }
 }

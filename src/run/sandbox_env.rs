@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::left_over;
+use super::pending_work;
 use crate::agent::Role;
 use crate::agent::cni_gate::LostEndpoint;
 use crate::agent::state;
-use crate::cluster;
+use crate::cluster::{self, Cluster};
+use crate::config::Document;
 use crate::fault::{Exit, Fault};
 use crate::item::Service;
 use crate::node::Node;
@@ -29,7 +30,6 @@ use crate::sandbox::kubelet;
 use crate::sandbox::metadata::MetadataServer;
 use crate::sandbox::mirror::{ReleaseFault, ReleaseServer};
 use crate::settings::Limits;
-use crate::values::WinPath;
 use crate::version::CalicoVersion;
 
 /// The servers of a sandbox node, started when first needed.
@@ -53,10 +53,15 @@ pub(crate) struct SandboxEnv {
 const RELEASES: &str = "http://releases.sandbox";
 
 impl SandboxEnv {
-    pub fn new(dir: PathBuf, node_name: String, model: Model, faults: &SandboxFaults) -> Result<Self> {
-        Ok(Self {
+    /// Opens the node in a folder, with its servers. `faults`: those of the command line, besides the node's own.
+    pub fn open(dir: PathBuf, faults: &[String]) -> Result<(Box<dyn Node>, Rc<Self>)> {
+        let node = SandboxNode::open(&dir).with_context(|| format!("open the sandbox {}", dir.display()))?;
+        let given = faults.iter().cloned().chain([node.listed_faults()]);
+        let faults = SandboxFaults::parse(&given.collect::<Vec<_>>().join(";"))?;
+        let model = node.model()?;
+        let env = Rc::new(Self {
             dir,
-            node_name,
+            node_name: model.host_name,
             linux_calico: model.linux_calico,
             api: faults.api.iter().map(|text| api_fault(text)).collect::<Result<_>>()?,
             release: faults.release.iter().map(|text| release_fault(text)).collect::<Result<_>>()?,
@@ -64,8 +69,20 @@ impl SandboxEnv {
             releases: OnceCell::new(),
             metadata: OnceCell::new(),
             cloud: model.cloud,
-            agent: Rc::new(RefCell::new(Vec::new())),
-        })
+            agent: Rc::default(),
+        });
+        let (kubelet, agents, services) = (Rc::clone(&env), Rc::clone(&env), Rc::clone(&env));
+        let node = node
+            .with_faults(faults.node)
+            .with_quirks(faults.windows)
+            .with_start_hook(Box::new(move |node: &mut SandboxNode, name: &str, service: &Service| {
+                services.run_service(node, name, service)
+            }))
+            .with_kubelet(Box::new(move |model: &mut Model, running: &mut BTreeSet<String>, published| {
+                kubelet.play_kubelet(model, running, published)
+            }))
+            .with_pause_hook(Box::new(move |node: &mut SandboxNode| agents.retry_startup(node)));
+        Ok((Box::new(node), env))
     }
 
     /// Returns the agent's events since the last call.
@@ -108,11 +125,12 @@ impl SandboxEnv {
     }
 
     /// Returns the lowest layer of a sandbox's config: a release that needs no network.
-    pub fn config(&self) -> String {
-        format!(
+    pub fn config(&self) -> Document {
+        let text = format!(
             "apiVersion: calicoctl-win/v1alpha1\nkind: NodeInstallation\nspec:\n  calico:\n    version: {SANDBOX_RELEASE}\n    \
              source: {{type: mirror, urlTemplate: \"{RELEASES}/calico-windows-{{version}}.zip\"}}\n"
-        )
+        );
+        Document { name: "sandbox".into(), text }
     }
 
     pub fn release_url(&self, url: &str, version: &CalicoVersion) -> Result<String> {
@@ -131,7 +149,7 @@ impl SandboxEnv {
     }
 
     /// Does kubelet's work on the node, in a cluster that was started.
-    pub fn play_kubelet(&self, model: &mut Model, running: &mut BTreeSet<String>, published: bool) -> Result<()> {
+    fn play_kubelet(&self, model: &mut Model, running: &mut BTreeSet<String>, published: bool) -> Result<()> {
         if !self.dir.join("cluster").join("cluster.json").exists() {
             return Ok(());
         }
@@ -139,18 +157,18 @@ impl SandboxEnv {
     }
 
     /// Runs what the sandbox's Service Control Manager starts: our own services run the agent.
-    pub fn run_service(&self, node: &mut SandboxNode, name: &str, service: &Service) -> Result<()> {
+    fn run_service(&self, node: &mut SandboxNode, name: &str, service: &Service) -> Result<()> {
         // CalicoNode makes sure that a change on trial has a guard, also after a boot, that a run is ended which the
         // boot interrupted, and that a Node is uncordoned which a run left cordoned.
         let booted = node.model()?.boot_time;
-        if name == NODE_SERVICE && left_over::needs_guard(node, booted)? {
-            left_over::start_guard(Some(&self.dir))?;
+        if name == NODE_SERVICE && pending_work::needs_guard(node, booted)? {
+            pending_work::start_guard(Some(&self.dir))?;
         }
         self.play_agent(node, name, service, STARTUP_LIMIT)
     }
 
     /// Makes the agents that wait for Calico's node startup try it again after a minute, as on Windows during a run.
-    pub fn retry_startup(&self, node: &mut SandboxNode) -> Result<()> {
+    fn retry_startup(&self, node: &mut SandboxNode) -> Result<()> {
         for role in Role::ALL {
             let said = state::live(node, role)?.filter(|said| said.child.is_none());
             let since = said.and_then(|said| Some(said.waiting_for?.since));
@@ -168,18 +186,15 @@ impl SandboxEnv {
     }
 
     fn play_agent(&self, node: &mut SandboxNode, name: &str, service: &Service, limit: Duration) -> Result<()> {
-        let kubeconfig = crate::agent::read_config(node)
-            .ok()
-            .and_then(|config| config.startup.env.get("KUBECONFIG")?.parse::<WinPath>().ok());
+        let kubeconfig = crate::agent::read_config(node).ok().and_then(|config| config.kubeconfig());
         let text = kubeconfig.and_then(|path| std::fs::read_to_string(node.disk(&path)).ok());
         let dial = text.map_or(Ok(None), |text| self.dial(&text))?;
-        let said = Rc::clone(&self.agent);
-        let connect = move |text: &str, base: &Path| {
-            cluster::Cluster::connect(text, base, None, dial, Limits::within(ANSWER_WITHIN))
-        };
+        let limits = Limits::within(ANSWER_WITHIN);
+        let connect = move |text: &str, base: &Path| Cluster::connect(text, base, None, dial, limits);
         let recreate = move |node: &mut dyn Node, lost: &[LostEndpoint], events: Sink<'_>| {
             super::lost_pods::recreate(node, &connect, lost, events)
         };
+        let said = Rc::clone(&self.agent);
         let events = move |event| said.borrow_mut().push(event);
         service_hook(StandIn { dial }, limit, Box::new(recreate), Box::new(events))(node, name, service)
     }

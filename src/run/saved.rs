@@ -7,30 +7,21 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::Ending;
 use super::app::App;
-use super::prepare::Prepared;
-use crate::config::Document;
 use crate::fault::{Exit, Fault};
 use crate::item::Access;
 use crate::node::trust::{self, Use};
 use crate::node::{Node, files};
 use crate::plan::show::Plan;
-use crate::report::document::{RunResult, envelope};
+use crate::report::document::envelope;
 use crate::values::{Sha256, WinPath};
 
-/// Ends a dry run: with the plan, and no change.
-pub(crate) fn dry_run(plan: Plan, generation: Option<u32>) -> Result<Ending> {
-    let msg = format!("dry run: {}", plan.counts());
-    let mut result = RunResult::looked(!plan.changes.is_empty(), msg);
-    result.generation = generation;
-    result.plan = Some(plan);
-    Ending::result(result)
-}
-
 /// A plan for `apply --plan`, with the config that it was made from: it may contain secrets.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Saved {
+    /// The file, once it was read.
+    #[serde(skip)]
+    pub name: String,
     #[serde(flatten)]
     pub plan: Plan,
     /// Digest of the settings that the config gave.
@@ -66,11 +57,11 @@ impl Saved {
         .with_context(|| format!("save the plan to {}", file.display()))
     }
 
-    /// Reads it; its config is the only one from here on.
+    /// Reads it; its config is the only one then.
     ///
     /// # Errors
     /// `PlanInvalid` if it is not a plan; `Usage` if another config is named beside it.
-    pub fn load(file: &Path, app: &mut App, node: &dyn Node) -> Result<Self> {
+    pub fn load(file: &Path, app: &App, node: &dyn Node) -> Result<Self> {
         let again = "make one with: calicoctl-win plan --out FILE";
         let place = on_node(app, file).map_or_else(|| file.to_owned(), |path| node.disk(&path));
         if place.exists() {
@@ -81,7 +72,7 @@ impl Saved {
                 .hint(again)
                 .because(error)
         })?;
-        let saved: Self = serde_json::from_str(&text).map_err(|error| {
+        let mut saved: Self = serde_json::from_str(&text).map_err(|error| {
             Fault::new(Exit::InvalidConfig, "PlanInvalid", format!("{} is not a saved plan: {error}", file.display()))
                 .hint(again)
         })?;
@@ -91,7 +82,7 @@ impl Saved {
                 .hint(format!("leave them out, or make another plan with them: {}", app.command("plan --out FILE")))
                 .into());
         }
-        app.only_from(Document { name: file.display().to_string(), text: saved.config.to_string() });
+        saved.name = file.display().to_string();
         Ok(saved)
     }
 
@@ -99,9 +90,9 @@ impl Saved {
     ///
     /// # Errors
     /// `PlanStale`.
-    pub fn check(&self, now: &Prepared) -> Result<()> {
-        let settings_changed = self.settings != now.about.settings;
-        if !settings_changed && self.plan.digest == now.plan.digest {
+    pub fn check(&self, plan: &Plan, settings: &Sha256) -> Result<()> {
+        let settings_changed = self.settings != *settings;
+        if !settings_changed && self.plan.digest == plan.digest {
             return Ok(());
         }
         let what = if settings_changed {

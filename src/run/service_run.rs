@@ -7,7 +7,9 @@ use anyhow::{Context, Result};
 
 use super::Ending;
 use super::app::App;
-use super::{drift, left_over, lost_pods, rotate};
+use super::connector::Connector;
+use super::rotate::{self, RENEWAL_LIMIT};
+use super::{drift, lost_pods, pending_work};
 use crate::agent::cni_gate::LostEndpoint;
 use crate::agent::host::Host;
 use crate::agent::logs::Limits;
@@ -16,7 +18,6 @@ use crate::agent::stop::Stop;
 use crate::agent::supervise::Timing;
 use crate::agent::trial::ensure_guard;
 use crate::agent::{self, Role};
-use crate::cluster::Cluster;
 use crate::fault::{Exit, Fault};
 use crate::node::{Node, machine};
 use crate::report::document::{RunResult, exit_of};
@@ -35,33 +36,33 @@ pub(crate) fn serve(role: Role, foreground: bool, app: &mut App) -> Result<Endin
         let asked = stop.clone();
         ctrlc::set_handler(move || asked.request()).context("listen for Ctrl-C")?;
         let mut node = app.node()?;
-        let connect = |text: &str, base: &Path| app.connect(text, base, None, settings::Limits::within(RENEWAL_LIMIT));
-        host(sandbox.is_some(), &stop, &Foreground, &connect, |host| agent::host::serve(role, &mut *node, host))?;
+        let connector = app.connector.clone();
+        host(sandbox.is_some(), &stop, &Foreground, &connector, |host| agent::host::serve(role, &mut *node, host))?;
         return Ending::result(RunResult::new(Exit::Ok, false, "stopped"));
     }
     let body = move |stop: &Stop, scm: &dyn Scm| {
         if role == Role::Node {
             // Before anything else: in the middle of a change, CalicoNode may have no program to run.
-            let mut guarded = machine().and_then(|mut node| left_over::needs_guard(&mut *node, agent::os::boot_time()));
+            let mut guarded =
+                machine().and_then(|mut node| pending_work::needs_guard(&mut *node, agent::os::boot_time()));
             if matches!(guarded, Ok(true)) {
-                guarded = left_over::start_guard(None).map(|()| true);
+                guarded = pending_work::start_guard(None).map(|()| true);
             }
             if let Err(error) = guarded {
-                let message = format!("what an earlier run left is not looked after: {error:#}");
+                let message = format!("what an earlier run left cannot be finished: {error:#}");
                 agent::os::event_log(Level::Error, &message);
             }
             let stop = stop.clone();
             // On its own thread, since CalicoNode itself may wait forever for what the trial removed.
             std::thread::spawn(move || {
-                let pending = || left_over::lacks_guard(&mut *machine()?);
-                ensure_guard(&stop, pending, || left_over::start_guard(None));
+                let pending = || pending_work::lacks_guard(&mut *machine()?);
+                ensure_guard(&stop, pending, || pending_work::start_guard(None));
             });
         }
-        let connect =
-            |text: &str, base: &Path| Cluster::connect(text, base, None, None, settings::Limits::within(RENEWAL_LIMIT));
+        let connector = Connector::default();
         // The node is created here, on the thread that uses it.
         let served = machine()
-            .and_then(|mut node| host(false, stop, scm, &connect, |host| agent::host::serve(role, &mut *node, host)));
+            .and_then(|mut node| host(false, stop, scm, &connector, |host| agent::host::serve(role, &mut *node, host)));
         served.map_or_else(|error| exit_of(&error).code(), |()| 0)
     };
     if sandbox.is_none() && agent::os::dispatch(role.service(), Box::new(body))? {
@@ -88,17 +89,7 @@ fn not_a_service(word: &str) -> anyhow::Error {
     fault.hint("start the services with: calicoctl-win service start").into()
 }
 
-/// How long the API server may take for one answer when a token is renewed: the agent does nothing else meanwhile, and
-/// there is a third of the token's lifetime to try again.
-const RENEWAL_LIMIT: Duration = Duration::from_secs(10);
-
-fn host<T>(
-    sandbox: bool,
-    stop: &Stop,
-    scm: &dyn Scm,
-    connect: &dyn Fn(&str, &Path) -> Result<Cluster>,
-    work: impl FnOnce(&Host<'_>) -> T,
-) -> T {
+fn host<T>(sandbox: bool, stop: &Stop, scm: &dyn Scm, connector: &Connector, work: impl FnOnce(&Host<'_>) -> T) -> T {
     let (timing, limits) = (Timing::default(), Limits::default());
     let boot_time = || agent::os::general_format(agent::os::boot_time());
     let pause = |node: &mut dyn Node, time: Duration| {
@@ -108,9 +99,12 @@ fn host<T>(
             node.pause(time);
         }
     };
-    let renew = |node: &mut dyn Node, path: &WinPath| rotate::renew(node, path, &|text| connect(text, Path::new(".")));
-    let recreate =
-        |node: &mut dyn Node, lost: &[LostEndpoint], events: Sink<'_>| lost_pods::recreate(node, connect, lost, events);
+    let renew = |node: &mut dyn Node, path: &WinPath| rotate::renew(node, path, connector);
+    let within = settings::Limits::within(RENEWAL_LIMIT);
+    let connect = |text: &str, base: &Path| connector.connect(text, base, None, within);
+    let recreate = |node: &mut dyn Node, lost: &[LostEndpoint], events: Sink<'_>| {
+        lost_pods::recreate(node, &connect, lost, events)
+    };
     work(&Host {
         stop,
         scm,

@@ -1,16 +1,22 @@
 //! `service start|stop|restart`: Calico's services, without other changes.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context as _, Result};
 
 use super::Ending;
-use super::app::{App, Opened};
-use super::engine::installed;
+use super::app::App;
+use super::context::Operation;
+use super::cordon::After;
+use super::generations::installed;
 use super::health_gate::Works;
+use super::pipeline::{self, Done, Verb, report};
+use super::sources::Choice;
+use super::verb::{RESTART, Row, STOP};
+use crate::apply::lock::Lock;
 use crate::apply::observe;
-use crate::apply::receipt::Receipt;
-use crate::fault::Exit;
+use crate::apply::standing::Applied;
 use crate::item::{Id, StartType, State};
 use crate::node::Node;
 use crate::plan::diff::in_start_order;
@@ -21,49 +27,91 @@ use crate::report::event::Event;
 /// Starts, stops or restarts Calico's services, with those of others that depend on them.
 ///
 /// # Errors
-/// `NotInstalled`; errors of Windows; and what keeps the services from working.
-pub(crate) fn change(app: &mut App, command: &'static str, stop: bool, start: bool) -> Result<Ending> {
-    let dry = app.global.dry_run;
-    let Opened { mut node, lock: _lock, standing } = app.node_for(command)?;
-    let standing = standing?;
-    let receipt = installed(&standing)?;
-    let ours: Vec<String> = ours(receipt).into_iter().map(str::to_owned).collect();
-    let others = dependents(&*node, &ours)?;
-    let running = |node: &dyn Node, name: &str| node.get(&Id::Running(name.into())).map(|state| state.is_some());
-    let (mut changed, mut stopped) = (Vec::new(), Vec::new());
+/// As [`pipeline::run`]; `NotInstalled`; errors of Windows; and what keeps the services from working.
+pub(crate) fn run(row: &'static Row, app: &mut App) -> Result<Ending> {
+    pipeline::run(row, app, &Choice::default(), plan)
+}
+
+/// What is stopped and started, in order.
+struct Switched(Vec<(String, bool)>);
+
+fn plan(op: &mut Operation<'_>) -> Result<Switched> {
+    let (stops, starts) = match op.row.command {
+        command if command == STOP.command => (true, false),
+        command => (command == RESTART.command, true),
+    };
+    let world = &installed(&op.context.standing)?.target.world;
+    let ours = SERVICES.into_iter().filter(|name| world.contains_key(&Id::Service((*name).into())));
+    let ours: Vec<String> = ours.map(str::to_owned).collect();
+    let others = dependents(op.node, &ours)?;
+    let running = |name: &str| op.node.get(&Id::Running(name.into())).map(|state| state.is_some());
+    let (mut steps, mut stopped) = (Vec::new(), Vec::new());
     // Windows does not stop a service while a service that depends on it runs.
-    for name in ours.iter().chain(&others).rev().filter(|_| stop) {
-        if running(&*node, name)? {
-            changed.push(format!("stop {name}"));
+    for name in ours.iter().chain(&others).rev().filter(|_| stops) {
+        if running(name)? {
+            steps.push((name.clone(), false));
             stopped.push(name);
-            if !dry {
-                node.put(&Id::Running(name.clone()), None).with_context(|| format!("stop service {name}"))?;
-                app.event(&Event::Log { message: format!("stopped {name}") });
-            }
         }
     }
-    for name in ours.iter().chain(&others).filter(|_| start) {
-        let wanted = ours.contains(name) || stopped.contains(&name) || !stop && automatic(&*node, name)?;
-        if wanted && ((dry && stop) || !running(&*node, name)?) {
-            changed.push(format!("start {name}"));
-            if !dry {
-                node.put(&Id::Running(name.clone()), Some(&State::Running))
-                    .with_context(|| format!("start service {name}"))?;
-                app.event(&Event::Log { message: format!("started {name}") });
-            }
+    for name in ours.iter().chain(&others).filter(|_| starts) {
+        let wanted = ours.contains(name) || stopped.contains(&name) || !stops && automatic(op.node, name)?;
+        if wanted && (stops || !running(name)?) {
+            steps.push((name.clone(), true));
         }
     }
-    if start && !dry && !changed.is_empty() {
-        let works = Works::new(app, true);
-        works.services(&mut *node, &receipt.target, &mut |event| app.event(&event))?;
+    Ok(Switched(steps))
+}
+
+impl Switched {
+    fn said(&self) -> String {
+        let word = |starts| if starts { "start" } else { "stop" };
+        let steps: Vec<String> = self.0.iter().map(|(name, starts)| format!("{} {name}", word(*starts))).collect();
+        if steps.is_empty() { "nothing to do".into() } else { steps.join(", ") }
     }
-    let msg = if changed.is_empty() { "nothing to do".into() } else { changed.join(", ") };
-    let dry_run = if dry { "dry run: " } else { "" };
-    app.reporter.tell(&format!("{dry_run}{msg}"));
-    let found = !changed.is_empty();
-    let mut result = if dry { RunResult::looked(found, msg) } else { RunResult::new(Exit::Ok, found, msg) };
-    result.generation = Some(receipt.generation);
-    Ending::result(result)
+}
+
+impl Verb for Switched {
+    /// The Node is not changed.
+    fn node_name(&self) -> &str {
+        ""
+    }
+
+    fn would(&mut self, op: &mut Operation<'_>) -> Result<Ending> {
+        let msg = self.said();
+        op.app.reporter.tell(&format!("dry run: {msg}"));
+        let mut result = RunResult::looked(!self.0.is_empty(), msg);
+        result.generation = op.context.standing.receipt().map(|receipt| receipt.generation);
+        Ending::result(result)
+    }
+
+    fn make(&mut self, op: &mut Operation<'_>) -> Result<Applied> {
+        for (name, starts) in &self.0 {
+            let id = Id::Running(name.clone());
+            let (state, doing, done) =
+                if *starts { (Some(&State::Running), "start", "started") } else { (None, "stop", "stopped") };
+            // Windows may have started a dependent with the service that it depends on.
+            if op.node.get(&id)?.as_ref() != state {
+                op.node.put(&id, state).with_context(|| format!("{doing} service {name}"))?;
+                op.app.event(&Event::Log { message: format!("{done} {name}") });
+            }
+        }
+        let receipt = installed(&op.context.standing)?;
+        if self.0.iter().any(|(_, starts)| *starts) {
+            let works = Works::new(op.app, true);
+            works.services(op.node, &receipt.target, &mut |event| op.app.event(&event))?;
+        }
+        Ok(Applied { changed: self.0.len(), generation: Some(receipt.generation), downtime: Duration::ZERO })
+    }
+
+    fn after(&self) -> After {
+        After::Leave
+    }
+
+    fn finish(&mut self, op: &mut Operation<'_>, _: Lock, applied: Applied) -> Result<Ending> {
+        let msg = self.said();
+        op.app.reporter.tell(&msg);
+        report(op, Done::new(&applied, msg, Vec::new()))
+    }
 }
 
 /// Returns the services of others that depend on ours, in the order in which they start.
@@ -82,9 +130,4 @@ fn dependents(node: &dyn Node, ours: &[String]) -> Result<Vec<String>> {
 fn automatic(node: &dyn Node, name: &str) -> Result<bool> {
     let service = node.get(&Id::Service(name.into()))?;
     Ok(matches!(service, Some(State::Service(service)) if service.start == StartType::Auto))
-}
-
-/// Returns the services of a generation, in the order in which they start.
-fn ours(receipt: &Receipt) -> Vec<&'static str> {
-    SERVICES.into_iter().filter(|name| receipt.target.world.contains_key(&Id::Service((*name).into()))).collect()
 }

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use super::app::App;
-use crate::apply::receipt::About;
+use super::context::Operation;
+use crate::apply::receipt::{About, Receipt};
 use crate::apply::standing::Standing;
 use crate::apply::store;
 use crate::calico::layout::{Build, Layout};
@@ -15,7 +16,7 @@ use crate::node::{Node, STATE_DIR, files};
 use crate::release::{self, download::Cache, stage::StageOptions};
 use crate::report::event::Event;
 use crate::report::text;
-use crate::settings::{self, Resolved, Settings};
+use crate::settings::{Resolved, Settings, Source};
 use crate::values::{Sha256, WinPath};
 use crate::version::CalicoVersion;
 
@@ -29,27 +30,19 @@ pub(crate) struct Release {
 }
 
 /// Returns the release that the settings name: in place already, or downloaded, verified and staged.
-pub(crate) fn find_release(
-    app: &mut App,
-    node: &dyn Node,
-    standing: &Standing,
-    resolved: &Resolved,
-    purpose: Purpose,
-) -> Result<Release> {
-    let settings = &resolved.settings;
+pub(crate) fn find_release(op: &mut Operation<'_>, resolved: &Resolved, purpose: Purpose) -> Result<Release> {
+    let Operation { app, context, node, .. } = op;
+    let (settings, standing) = (&resolved.settings, &context.standing);
     Layout::of(&settings.calico.version)?;
-    if let Some((manifest, tree)) = standing_release(node, standing, settings)? {
+    if let Some((manifest, tree)) = current_release(*node, standing, settings)? {
         let place = if tree.is_some() { "kept" } else { "in place" };
         let message = format!("Calico {} is {place}", manifest.version);
         app.event(&Event::PhaseSkipped { phase: "release", reason: message });
         return Ok(Release { manifest, tree, _scratch: None });
     }
     app.phase("release", |app| {
-        let mut source = settings.calico.source.clone();
-        if let settings::Source::Url(url) = &source {
-            source = settings::Source::Url(app.release_url(url, &settings.calico.version)?);
-        }
-        let cache = cache_dir(app, node);
+        let source = reachable(app, &settings.calico.source, &settings.calico.version)?;
+        let cache = cache_dir(app, *node);
         let mut events = |event| app.event(&event);
         let found = release::locate::locate(
             &source,
@@ -69,9 +62,9 @@ pub(crate) fn find_release(
                 let staged = release::stage::stage(&found.path, &tree, &options, &mut events);
                 (staged.map(|manifest| (manifest, tree)), Some(scratch))
             }
-            Purpose::Install => (into_store(app, node, &found.path, version, sha256), None),
+            Purpose::Install => (into_store(app, *node, standing, (&found.path, sha256), version), None),
         };
-        if let (Err(error), settings::Source::Url(_)) = (&staged, &source) {
+        if let (Err(error), Source::Url(_)) = (&staged, &source) {
             forget_damaged(&found.path, error);
         }
         let (manifest, tree) = staged?;
@@ -89,9 +82,9 @@ pub(crate) fn find_release(
 fn into_store(
     app: &mut App,
     node: &dyn Node,
-    release: &Path,
+    standing: &Standing,
+    (release, sha256): (&Path, Option<&Sha256>),
     version: &CalicoVersion,
-    sha256: Option<&Sha256>,
 ) -> Result<(Manifest, PathBuf)> {
     let dest = node.disk(&store::tree("staging"));
     if dest.exists() {
@@ -100,7 +93,8 @@ fn into_store(
     let options = StageOptions { version, sha256, layout: &check_layout };
     let manifest = release::stage::stage(release, &dest, &options, &mut |event| app.event(&event))?;
     runs(app, node, &dest, version)?;
-    store::discard_tree(node, manifest.digest().as_str()).context("replace a staged release")?;
+    let receipts: Vec<&Receipt> = standing.receipts.iter().collect();
+    store::discard_tree(node, &receipts, manifest.digest().as_str()).context("replace a staged release")?;
     let staged = node.disk(&store::tree(manifest.digest().as_str()));
     files::rename(&dest, &staged).context("put the staged release into the store")?;
     Ok((manifest, staged))
@@ -108,13 +102,15 @@ fn into_store(
 
 /// Puts the release of a generation into the store again, from the cache or from its original place: that needs neither
 /// cluster nor network. None if neither has it any more.
-pub(crate) fn again(app: &mut App, node: &dyn Node, about: &About) -> Result<Option<(Manifest, PathBuf)>> {
+pub(crate) fn again(op: &mut Operation<'_>, about: &About) -> Result<Option<(Manifest, PathBuf)>> {
+    let Operation { app, context, node, .. } = op;
     let Some(sha256) = &about.archive else { return Ok(None) };
-    let cached = Cache::at(&cache_dir(app, node)).archive(sha256)?;
+    let cached = Cache::at(&cache_dir(app, *node)).archive(sha256)?;
     let whole = |file: &PathBuf| store::digest(file).is_ok_and(|digest| digest == *sha256);
     let Some(archive) = cached.or_else(|| Some(PathBuf::from(&about.source)).filter(whole)) else { return Ok(None) };
     app.phase("release", |app| {
-        let staged = into_store(app, node, &archive, &about.calico_version, Some(sha256))?;
+        let release = (archive.as_path(), Some(sha256));
+        let staged = into_store(app, *node, &context.standing, release, &about.calico_version)?;
         let message =
             format!("Calico {}, from the archive that is still here (sha256 {})", about.calico_version, sha256.short());
         Ok((Some(staged), message))
@@ -186,7 +182,7 @@ pub(crate) fn check_layout(version: &CalicoVersion, files: &[&str]) -> Result<()
 
 /// Returns the current release, if it is the wanted one and unchanged; with its folder if an interrupted run has moved
 /// it into the store, and another release is in its place.
-fn standing_release(
+fn current_release(
     node: &dyn Node,
     standing: &Standing,
     settings: &Settings,
@@ -198,9 +194,9 @@ fn standing_release(
     }
     let wanted = match &settings.calico.source {
         // A folder has no digest to compare; a file's digest shows whether it is the same archive.
-        settings::Source::Directory(_) => return Ok(None),
-        settings::Source::File(file) => Some(store::digest(Path::new(file))?),
-        settings::Source::Url(_) => settings.calico.sha256.clone(),
+        Source::Directory(_) => return Ok(None),
+        Source::File(file) => Some(store::digest(Path::new(file))?),
+        Source::Url(_) => settings.calico.sha256.clone(),
     };
     if wanted.is_some() && wanted != about.archive {
         return Ok(None);
@@ -215,6 +211,14 @@ fn standing_release(
     }
     let kept = node.disk(&store::tree(digest.as_str()));
     Ok(Some((store::manifest(&kept)?, Some(kept))))
+}
+
+/// Returns the source to download from; a sandbox replaces the name of its own source of releases.
+pub(crate) fn reachable(app: &App, source: &Source, version: &CalicoVersion) -> Result<Source> {
+    Ok(match (source, &app.connector.env) {
+        (Source::Url(url), Some(env)) => Source::Url(env.release_url(url, version)?),
+        _ => source.clone(),
+    })
 }
 
 pub(crate) fn cache_dir(app: &App, node: &dyn Node) -> PathBuf {

@@ -1,29 +1,34 @@
-//! The verbs that change a node, as a table: the goal of each, and what it may do.
+//! The verbs that change a node or its Node, as a table: the goal of each, and what it may do.
 
 use anyhow::Result;
 
 use crate::agent::trial::Trial;
 use crate::fault::{Exit, Fault};
-use crate::node::Node;
 
 /// What the pipeline needs to know about a verb.
 pub(crate) struct Row {
-    /// Its name: for journals, receipts and the lock.
+    /// Its name: for journals, receipts, the lock and records of runs.
     pub command: &'static str,
-    pub goal: Goal,
+    pub aim: Aim,
     /// Pods may be moved away for it; otherwise a change that needs that is refused.
     pub drains: bool,
     /// The change can be on trial.
     pub tries: bool,
     /// The kinds of change that are reverted when the Node does not get Ready.
     pub ready: &'static [Kind],
+    /// A change that fails is reverted.
+    pub reverts: bool,
+    /// How other machines are kept from changing the Node meanwhile.
+    pub lease: Lease,
     /// What it may do while another change is on trial.
     pub trial: DuringTrial,
+    /// It needs the node's generations.
+    pub needs_state: bool,
 }
 
-/// The state that the node is to have afterwards.
+/// What the verb changes, and to which state.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Goal {
+pub(crate) enum Aim {
     /// As the config says; if none is named, as this one says.
     Config(Base),
     /// As an earlier generation was.
@@ -32,8 +37,14 @@ pub(crate) enum Goal {
     Current,
     /// Without Calico.
     Nothing,
-    /// Where an interrupted run was going, or started from.
+    /// The target of an interrupted run, or the state that it started from.
     Interrupted,
+    /// The same with other credentials.
+    Login,
+    /// The Node in the cluster, and nothing on the machine.
+    Node,
+    /// Which services run.
+    Services,
 }
 
 /// Which config is used if none is named.
@@ -58,6 +69,18 @@ pub(crate) enum Kind {
     Settings,
 }
 
+/// How a verb takes the Lease on its Node.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lease {
+    /// Not at all: the Node is not changed.
+    Never,
+    /// If it can, without a word about it.
+    Quietly,
+    /// If the cluster answers, and no other machine has it.
+    IfPossible,
+    Required,
+}
+
 /// What a verb may do while another change is on trial.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DuringTrial {
@@ -67,58 +90,86 @@ pub(crate) enum DuringTrial {
     IfGivenUp,
     /// It ends the trial.
     Ends,
+    /// What it does otherwise; the trial keeps the Lease.
+    Allowed,
 }
 
 pub(crate) const APPLY: Row = Row {
     command: "apply",
-    goal: Goal::Config(Base::CurrentIfAny),
+    aim: Aim::Config(Base::CurrentIfAny),
     drains: true,
     tries: true,
     ready: &[Kind::Release],
+    reverts: true,
+    lease: Lease::IfPossible,
     trial: DuringTrial::Refused,
+    needs_state: true,
 };
 pub(crate) const INSTALL: Row =
-    Row { command: "install", goal: Goal::Config(Base::None), drains: false, tries: false, ready: &[], ..APPLY };
+    Row { command: "install", aim: Aim::Config(Base::None), drains: false, tries: false, ready: &[], ..APPLY };
 pub(crate) const RECONFIGURE: Row =
-    Row { command: "reconfigure", goal: Goal::Config(Base::Current), ready: &[], ..APPLY };
+    Row { command: "reconfigure", aim: Aim::Config(Base::Current), ready: &[], ..APPLY };
 pub(crate) const UPGRADE: Row = Row {
     command: "upgrade",
-    goal: Goal::Config(Base::Current),
+    aim: Aim::Config(Base::Current),
     tries: false,
     ready: &[Kind::First, Kind::Release, Kind::Settings],
     ..APPLY
 };
-pub(crate) const ROLLBACK: Row = Row { command: "rollback", goal: Goal::Former, tries: false, ready: &[], ..APPLY };
-pub(crate) const REPAIR: Row = Row { command: "repair", goal: Goal::Current, ..ROLLBACK };
+pub(crate) const ROLLBACK: Row = Row { command: "rollback", aim: Aim::Former, tries: false, ready: &[], ..APPLY };
+pub(crate) const REPAIR: Row = Row { command: "repair", aim: Aim::Current, ..ROLLBACK };
 pub(crate) const RESUME: Row =
-    Row { command: "resume", goal: Goal::Interrupted, trial: DuringTrial::IfGivenUp, ..ROLLBACK };
-pub(crate) const UNINSTALL: Row =
-    Row { command: "uninstall", goal: Goal::Nothing, trial: DuringTrial::Ends, ..ROLLBACK };
-/// The revert of a change on trial; no command line names it.
-pub(crate) const REVERT: Row = Row { command: "revert", trial: DuringTrial::Ends, ..ROLLBACK };
+    Row { command: "resume", aim: Aim::Interrupted, trial: DuringTrial::IfGivenUp, ..ROLLBACK };
+pub(crate) const UNINSTALL: Row = Row { command: "uninstall", aim: Aim::Nothing, trial: DuringTrial::Ends, ..ROLLBACK };
+/// Keeps a change that is on trial.
+pub(crate) const CONFIRM: Row =
+    Row { command: "confirm", aim: Aim::Interrupted, lease: Lease::Quietly, trial: DuringTrial::Ends, ..ROLLBACK };
+/// Reverts it. A later try resumes one that failed.
+pub(crate) const REVERT: Row = Row { aim: Aim::Former, reverts: false, ..CONFIRM };
+/// The same for a trial that could not be reverted.
+pub(crate) const RESUME_CONFIRM: Row = Row { command: "resume", ..CONFIRM };
+pub(crate) const RESUME_REVERT: Row = Row { command: "resume", ..REVERT };
+/// The name of a revert in journals and receipts.
+pub(crate) const REVERTS: &str = "revert";
+pub(crate) const ROTATE: Row =
+    Row { command: "credentials rotate", aim: Aim::Login, trial: DuringTrial::Allowed, ..ROLLBACK };
+/// What CalicoNode's agent does with a token that ends; no command line names it.
+pub(crate) const RENEW: Row = Row { command: "token renewal", ..ROTATE };
+const NODE: Row = Row { command: "node", aim: Aim::Node, needs_state: false, ..ROTATE };
+pub(crate) const CORDON: Row = Row { command: "node cordon", ..NODE };
+pub(crate) const UNCORDON: Row = Row { command: "node uncordon", ..NODE };
+pub(crate) const DRAIN: Row = Row { command: "node drain", ..NODE };
+pub(crate) const TAINT: Row = Row { command: "node taint", ..NODE };
+pub(crate) const UNTAINT: Row = Row { command: "node untaint", ..NODE };
+/// What CalicoNode does when it starts and an ended run left its Node cordoned.
+pub(crate) const LEFT_CORDONED: Row = Row { command: "uncordon", aim: Aim::Interrupted, lease: Lease::Never, ..ROTATE };
+pub(crate) const START: Row = Row { command: "service start", aim: Aim::Services, lease: Lease::Never, ..ROTATE };
+pub(crate) const STOP: Row = Row { command: "service stop", ..START };
+pub(crate) const RESTART: Row = Row { command: "service restart", ..START };
+/// The fixes of `preflight --fix`; and a look at the node.
+pub(crate) const PREFLIGHT: Row = Row { command: "preflight", needs_state: false, ..START };
 
-const ROWS: [&Row; 8] = [&APPLY, &INSTALL, &RECONFIGURE, &UPGRADE, &ROLLBACK, &REPAIR, &RESUME, &UNINSTALL];
-
-/// While a change is on trial, nothing else may be changed, except by verbs without a row here, for example `confirm`.
-///
-/// # Errors
-/// `OnTrial`.
-pub(crate) fn heed_trial(node: &dyn Node, command: &str) -> Result<()> {
-    let row = ROWS.iter().find(|row| row.command == command && row.trial != DuringTrial::Ends);
-    let Some(row) = row else { return Ok(()) };
-    let Some(trial) = Trial::load(node)? else { return Ok(()) };
-    if trial.is_tried_out() {
-        if row.trial == DuringTrial::IfGivenUp {
+impl Row {
+    /// While a change is on trial, nothing else may be changed.
+    ///
+    /// # Errors
+    /// `OnTrial`.
+    pub fn check_trial(&self, trial: Option<&Trial>) -> Result<()> {
+        let Some(trial) = trial.filter(|_| matches!(self.trial, DuringTrial::Refused | DuringTrial::IfGivenUp)) else {
+            return Ok(());
+        };
+        let (run, tried_out) = (&trial.run, trial.is_tried_out());
+        if tried_out && self.trial == DuringTrial::IfGivenUp {
             return Ok(());
         }
-        let what = format!("what run {} changed could not be reverted, and is not confirmed", trial.run);
-        return Err(Fault::new(Exit::Busy, "OnTrial", what)
-            .hint("revert it with: calicoctl-win resume, or keep it with: calicoctl-win confirm")
-            .into());
+        let (what, hint) = if tried_out {
+            let what = format!("what run {run} changed could not be reverted, and is not confirmed");
+            (what, "revert it with: calicoctl-win resume, or keep it with: calicoctl-win confirm")
+        } else {
+            let until = trial.deadline().map_or_else(String::new, |deadline| format!(" until {deadline:.0}"));
+            let what = format!("what run {run} changed is on trial{until}");
+            (what, "keep it with: calicoctl-win confirm, or revert it with: calicoctl-win confirm --revert")
+        };
+        Err(Fault::new(Exit::Busy, "OnTrial", what).hint(hint).into())
     }
-    let until = trial.deadline().map_or_else(String::new, |deadline| format!(" until {deadline:.0}"));
-    let what = format!("what run {} changed is on trial{until}", trial.run);
-    Err(Fault::new(Exit::Busy, "OnTrial", what)
-        .hint("keep it with: calicoctl-win confirm, or revert it with: calicoctl-win confirm --revert")
-        .into())
 }

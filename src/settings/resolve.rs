@@ -21,6 +21,8 @@ pub fn resolve(layered: &Layered, node: &NodeFacts, cluster: Option<&ClusterFact
 
 /// The same, and what concerns the cluster, which is known also if there are no settings.
 pub fn decide(layered: &Layered, node: &NodeFacts, cluster: Option<&ClusterFacts>) -> (ClusterSide, Result<Resolved>) {
+    #[cfg(test)]
+    crate::counted::count("resolve");
     let mut to = Resolver::new(layered);
     to.text("metadata.name");
     let run = run::decide(&mut to, Some(node));

@@ -88,6 +88,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "report",
             "sandbox",
             "settings",
+            "wait",
         ],
     ),
     (
@@ -108,6 +109,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "run",
             "selftest",
             "settings",
+            "wait",
         ],
     ),
 ];

@@ -518,6 +518,8 @@ impl SandboxNode {
 
 impl Node for SandboxNode {
     fn facts(&self) -> Result<NodeFacts> {
+        #[cfg(test)]
+        crate::counted::count("facts");
         self.fault(Call::Facts, &["facts".to_owned()])?;
         self.ask_hns("GET /globals/version")?;
         let facts = NodeFacts { machine_id: folder::machine_id(&self.root), ..self.model()?.facts() };

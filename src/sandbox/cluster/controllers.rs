@@ -237,7 +237,7 @@ fn check_api_services(store: &mut Store) {
 }
 
 /// The stand-in for the kubelets: pods that are being deleted end at once, without their grace period.
-fn finish_terminating(store: &mut Store) {
+pub fn finish_terminating(store: &mut Store) {
     for (key, pod) in all(store, "pods") {
         if pod["metadata"].get("deletionTimestamp").is_some() && text(&pod, "/spec/nodeName").is_some() {
             delete::end(store, core("pods"), &key, &Options { grace_seconds: Some(0), ..Options::default() });

@@ -144,6 +144,9 @@ impl EmbeddedCluster {
     pub fn pods_on(&self, node: &str) -> Result<Vec<Value>> {
         let mut store = self.api.store();
         store.enter()?;
+        if !self.api.faults.no_kubelet() {
+            controllers::finish_terminating(&mut store);
+        }
         if !self.api.faults.no_controllers() {
             controllers::keep_daemon_sets(&mut store);
         }

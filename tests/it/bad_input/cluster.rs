@@ -290,7 +290,7 @@ fn waiting_for_a_token_secret_ends_at_the_limit() {
     insta::assert_snapshot!(screens(&[unfilled], |_| ()), @"
     never filled
       error: the secret calico-system/calico-node-token did not get a token within 1 s
-        state: some of it was done: calicoctl-win status shows what stands now
+        state: some of it was done: calicoctl-win status shows the current state
         hint: kube-controller-manager fills it: check that it runs, or use kubernetes.credentials: token-request
     ");
 }

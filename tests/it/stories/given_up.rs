@@ -123,7 +123,7 @@ fn the_revert_is_tried_a_few_times_with_growing_pauses_and_then_given_up() {
     assert_eq!(told[0]["involvedObject"]["name"], "win-a1");
     let message = told[0]["message"].as_str().unwrap();
     assert!(message.starts_with("Node win-a1 could not be reverted to generation 1 in 6 tries"), "{message}");
-    assert!(message.contains("; it takes pods, since it is Ready"), "{message}");
+    assert!(message.contains("; it is uncordoned, since it is Ready"), "{message}");
     assert!(message.contains("Fix the cause, then run: calicoctl-win resume --sandbox node. The cause: "), "{message}");
 
     // No guard tries again, not even at a boot.
@@ -187,7 +187,7 @@ fn a_trial_that_was_given_up_is_kept_reverted_or_uninstalled() {
         let would = if network == 5000 {
             "dry run: would keep what run "
         } else {
-            "dry run: would take the node back to generation 1"
+            "dry run: would revert the node to generation 1"
         };
         assert!(dry.contains(would), "{words}: {dry}");
         let done = lab.run(&format!("{words} -o json")).exits(0).json();

@@ -218,7 +218,10 @@ fn an_install_that_could_not_be_verified_stays_and_says_so() {
     let error = &said["error"];
     assert_eq!((&error["id"], &said["changed"]), (&json!("ProofIncomplete"), &json!(true)), "{said:#}");
     assert_eq!(error["why"], "list adapters: failed, as a sandbox fault asked");
-    assert!(error["state"].as_str().unwrap().starts_with("the change is made and generation 1 is current"), "{said:#}");
+    assert!(
+        error["state"].as_str().unwrap().starts_with("the change is complete and generation 1 is current"),
+        "{said:#}"
+    );
     assert_eq!(lab.run("status -o json").exits(0).json()["overall"], "Healthy");
 }
 

@@ -1,5 +1,5 @@
-//! A change that cuts the connection which it is made over. It is agreed on the screen, and then made by a run in
-//! session 0; this process stays with that run and passes on what it tells. If the session ends, the run goes on.
+//! A change that interrupts the connection which it is made over. It is confirmed on the screen, and then made by a run
+//! in session 0; this process stays with that run and passes on what it tells. If the session ends, the run continues.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -8,13 +8,12 @@ use std::thread;
 use anyhow::{Context, Result};
 
 use super::app::App;
-use super::options::Agreed;
-use super::verb::Row;
+use super::context::Operation;
+use super::options::ConfirmedPlan;
 use super::{Ending, ctrl_c, detach, records};
 use crate::agent::os;
 use crate::apply::lock::Lock;
 use crate::fault::{Exit, Fault};
-use crate::node::Node;
 use crate::plan::show::{Disruption, Plan};
 
 /// Whether the change is to be made by a run in session 0, which this process stays with.
@@ -27,20 +26,17 @@ pub(crate) fn is_due(app: &App, plan: &Plan) -> bool {
         && os::is_remote()
 }
 
-/// Refuses to make another plan than the one that was agreed on the screen, and begins to tell.
+/// Refuses to make another plan than the one that was confirmed on the screen, and begins to tell.
 ///
 /// # Errors
 /// `PlanStale`.
-pub(crate) fn go_on(app: &mut App, plan: Option<&Plan>) -> Result<()> {
-    let Some(agreed) = &app.global.agreed else { return Ok(()) };
-    if plan.is_none_or(|plan| plan.digest != agreed.digest) {
-        return Err(Fault::new(
-            Exit::PlanStale,
-            "PlanStale",
-            "the node or its config changed since the plan was shown",
-        )
-        .hint("run the command again, and look at the new plan")
-        .into());
+pub(crate) fn take_over(app: &mut App, plan: Option<&Plan>) -> Result<()> {
+    let Some(confirmed) = &app.global.confirmed else { return Ok(()) };
+    if plan.is_none_or(|plan| plan.digest != confirmed.digest) {
+        let what = "the node or its config changed since the plan was shown";
+        return Err(Fault::new(Exit::PlanStale, "PlanStale", what)
+            .hint("run the command again, and look at the new plan")
+            .into());
     }
     app.reporter.speak();
     Ok(())
@@ -50,19 +46,20 @@ pub(crate) fn go_on(app: &mut App, plan: Option<&Plan>) -> Result<()> {
 ///
 /// # Errors
 /// When it cannot be started; and `RunLost` if it ended without a result.
-pub(crate) fn stay(app: &mut App, row: &Row, plan: &Plan, mut node: Box<dyn Node>, lock: Lock) -> Result<Ending> {
+pub(crate) fn stay(op: &mut Operation<'_>, plan: &Plan, lock: Lock) -> Result<Ending> {
+    let app = &mut *op.app;
     let run = app.run.clone();
-    records::begin(&mut *node, &run, row.command)?;
+    records::begin(op.node, &run, op.row.command)?;
     app.reporter.tell(&format!(
-        "This change cuts the connection of this session, so run {run} makes it without the session.\n\
+        "This change interrupts the connection of this session, so run {run} makes it without the session.\n\
          If the connection drops: {}",
         app.command(&format!("status --wait --run {run}"))
     ));
     drop(lock);
     let mut command = detach::command(app, &run)?;
-    let agreed = Agreed { digest: plan.digest.clone(), lines: app.reporter.lines() };
-    // It was asked for on this screen, or not to be asked for.
-    command.args(["--agreed", &agreed.to_string()]);
+    let confirmed = ConfirmedPlan { digest: plan.digest.clone(), lines: app.reporter.lines() };
+    // It was confirmed on this screen, or needs no confirmation.
+    command.args(["--agreed", &confirmed.to_string()]);
     if !app.global.yes {
         command.arg("--yes");
     }
@@ -74,11 +71,11 @@ pub(crate) fn stay(app: &mut App, row: &Row, plan: &Plan, mut node: Box<dyn Node
     let errors = thread::spawn(|| pass_on(stderr, io::stderr()));
     pass_on(stdout, io::stdout());
     drop(errors.join());
-    let result = records::find(&*node, &run).map(|mut record| record["result"].take()).unwrap_or_default();
+    let result = records::find(op.node, &run)?.map(|mut record| record["result"].take()).unwrap_or_default();
     let ended = Exit::all().find(|exit| result["exit_code"] == exit.code());
     let Some(exit) = ended else {
         return Err(Fault::new(Exit::FailedIncomplete, "RunLost", format!("run {run} ended without a result"))
-            .hint(format!("see where the node stands: {}", app.command("status")))
+            .hint(format!("see the node's state: {}", app.command("status")))
             .into());
     };
     Ok(Ending::Told(app.global.exit_codes.number(exit, result["error"]["retryable"] == true)))

@@ -1,8 +1,8 @@
-//! The node's own kubeconfigs, and which kubeconfigs are trusted.
+//! The kubeconfigs of the node's own programs, and which kubeconfigs are trusted.
 
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context as _, Result};
 
 use crate::agent;
 use crate::cluster::{self, Cluster};
@@ -14,32 +14,31 @@ use crate::values::WinPath;
 const KUBELETS: [&str; 3] =
     [r"C:\etc\kubernetes\kubelet.conf", r"C:\k\config", r"C:\ProgramData\kubernetes\kubeconfig"];
 
-/// Returns the node's own kubeconfigs: kubelet's, which has more rights, then Calico's.
-pub(crate) fn of(node: &dyn Node) -> Vec<WinPath> {
-    let own = agent::read_config(node).ok().and_then(|config| config.startup.env.get("KUBECONFIG")?.parse().ok());
-    KUBELETS.map(WinPath::known).into_iter().chain(own).filter(|file| node.disk(file).is_file()).collect()
-}
+/// Connects to the cluster with a kubeconfig's text and the folder of its relative paths.
+pub(crate) type Connect<'a> = &'a dyn Fn(&str, &Path) -> Result<Cluster>;
 
-/// Connects to the cluster as a program of the node does, with its kubeconfig. `connect` gets its text and folder.
+/// Connects to the cluster as a program of the node does, with its kubeconfig.
 ///
 /// # Errors
 /// `UntrustedFile` if others may change it; and when it cannot be read or used.
-pub(crate) fn cluster_as(
-    node: &dyn Node,
-    file: &WinPath,
-    connect: &dyn Fn(&str, &Path) -> Result<Cluster>,
-) -> Result<Cluster> {
+pub(crate) fn as_program(node: &dyn Node, file: &WinPath, connect: Connect<'_>) -> Result<Cluster> {
     let place = node.disk(file);
-    believe_kubeconfig(Some(node), &place, None)?;
+    check_kubeconfig(Some(node), &place, None)?;
     let text = std::fs::read_to_string(&place).with_context(|| format!("read {file}"))?;
     connect(&text, place.parent().unwrap_or(Path::new("")))
+}
+
+/// Returns the kubeconfigs of the node's programs: kubelet's, which has more rights, then Calico's.
+pub(crate) fn programs_kubeconfigs(node: &dyn Node) -> Vec<WinPath> {
+    let own = agent::read_config(node).ok().and_then(|config| config.kubeconfig());
+    KUBELETS.map(WinPath::known).into_iter().chain(own).filter(|file| node.disk(file).is_file()).collect()
 }
 
 /// Refuses a kubeconfig that others could have written, or one that names such a file or plugin.
 ///
 /// # Errors
 /// `UntrustedFile`.
-pub(crate) fn believe_kubeconfig(node: Option<&dyn Node>, file: &Path, context: Option<&str>) -> Result<()> {
+pub(crate) fn check_kubeconfig(node: Option<&dyn Node>, file: &Path, context: Option<&str>) -> Result<()> {
     trust::believe(node, file, Use::Read, "the kubeconfig")?;
     // The code that reads the file reports why it cannot be read.
     let Ok(text) = std::fs::read_to_string(file) else { return Ok(()) };
