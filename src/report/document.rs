@@ -63,6 +63,10 @@ pub struct RunResult {
     pub downtime_ms: u64,
     /// The log file, on the machine that ran this.
     pub log: Option<String>,
+    /// The pods that were evicted, `namespace/name` each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(default)]
+    pub evicted: Vec<String>,
     /// The run's warnings, `Id: message` each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(default)]

@@ -104,6 +104,7 @@ impl Record {
         result.duration_ms = millis(self.began.elapsed());
         result.run = Some(self.run.clone());
         result.warnings.clone_from(&self.warnings);
+        result.evicted = self.evicted.iter().cloned().collect();
         result.log = self.log.as_ref().map(|log| log.display().to_string());
         if changed && result.status == Status::NoChanges {
             result.status = Status::Succeeded;

@@ -14,6 +14,11 @@ fn says(result: &Value, id: &str, changed: bool, parts: &[&str]) {
     assert!(parts.iter().all(|part| state.contains(part)), "{parts:?}: {result:#}");
 }
 
+/// How many pods the result lists as evicted.
+fn evicted(result: &Value) -> usize {
+    result["evicted"].as_array().unwrap().len()
+}
+
 #[test]
 fn a_purge_that_fails_after_the_removal_says_that_calico_is_removed() {
     let lab = Lab::installed();
@@ -50,10 +55,12 @@ fn a_reverted_change_says_what_it_changed() {
     assert_eq!(failed["rolled_back"], true);
     let id = failed["error"]["id"].as_str().unwrap().to_owned();
     says(&failed, &id, true, &["the node is as it was before", "Calico's services were down meanwhile"]);
+    assert_eq!(failed.get("evicted"), None, "{failed:#}");
 
     let failed = lab.fails_at("put running CalicoNode#2=dies", &format!("{VNI} -o json")).exits(9).json();
     let id = failed["error"]["id"].as_str().unwrap().to_owned();
     says(&failed, &id, true, &["the node is as it was before", "services were down", "2 pods were evicted"]);
+    assert_eq!(evicted(&failed), 2, "{failed:#}");
 
     // The first step does nothing, so there was nothing to undo.
     let lab = Lab::node();
@@ -72,6 +79,7 @@ fn a_drain_that_ends_after_an_eviction_says_so() {
     assert_ne!(failed["exit_code"], 0, "{failed:#}");
     let id = failed["error"]["id"].as_str().unwrap().to_owned();
     says(&failed, &id, true, &["1 pod was evicted"]);
+    assert_eq!(evicted(&failed), 1, "{failed:#}");
     let shown = Lab::installed().fails_at(faults, VNI);
     assert!(!shown.stderr.contains("nothing was changed"), "{shown}");
 }
