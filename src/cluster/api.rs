@@ -38,6 +38,8 @@ const ROLES_READ_WITHIN: Duration = Duration::from_secs(30);
 
 /// Objects per page, as in kubectl.
 const PAGE: &str = "500";
+/// How many pages a list may have: three times the pods of the largest cluster that Kubernetes supports.
+const MOST_PAGES: usize = 1000;
 
 /// The longest response that is read. A page of 500 large pods has some 10 MB.
 const MOST_BYTES: usize = 64 << 20;
@@ -284,7 +286,7 @@ impl Api {
         let first = query(path, &[("limit", PAGE)]);
         let mut call = Call { accept, ..Call::bare(Method::GET, &first) };
         let mut all = Vec::new();
-        loop {
+        for _ in 0..MOST_PAGES {
             let page: Page<T> = read(&call, &self.answer(&call).await?)?;
             all.extend(page.items.unwrap_or_default());
             match page.metadata.rest.filter(|rest| !rest.is_empty()) {
@@ -294,6 +296,7 @@ impl Api {
                 None => return Ok((all, page.metadata.resource_version)),
             }
         }
+        Err(Failure::endless(&call))
     }
 
     pub async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, Failure> {

@@ -132,7 +132,7 @@ pub(super) fn choose(origin: &str, text: &str, base_dir: &Path, context: Option<
     };
     let cluster = kubeconfig.clusters.iter().find(|c| c.name == chosen.cluster).and_then(|c| c.cluster.as_ref());
     let cluster = cluster.ok_or_else(|| undefined("cluster", &chosen.cluster))?;
-    let user = match chosen.user.as_deref().filter(|name| !name.is_empty()) {
+    let mut user = match chosen.user.as_deref().filter(|name| !name.is_empty()) {
         Some(name) => match kubeconfig.auth_infos.iter().find(|u| u.name == name) {
             Some(user) => user.auth_info.clone().unwrap_or_default(),
             // kube would continue as `system:anonymous`.
@@ -141,10 +141,25 @@ pub(super) fn choose(origin: &str, text: &str, base_dir: &Path, context: Option<
         None => AuthInfo::default(),
     };
     find_files(&user)?;
+    if let Some(token) = &mut user.token {
+        *token = bearer(token.expose_secret(), "token", origin)?.into();
+    }
+    for (field, token) in user.auth_provider.iter_mut().flat_map(|provider| &mut provider.config) {
+        if field.ends_with("-token") {
+            *token = bearer(token, field, origin)?;
+        }
+    }
     let ca_pem = ca_of(cluster)?;
     errors::check_ca(ca_pem.as_deref())?;
 
     let server = cluster.server.as_deref().unwrap_or_default().trim_end_matches('/').to_owned();
+    // Such a URL may contain a password, so it is not shown.
+    if server.contains('@') {
+        let what = format!("the URL of the server in {origin} has a user name or password, which is not supported");
+        return Err(broken(what)
+            .hint("remove them from the URL, and give the user a token or client certificate")
+            .into());
+    }
     let url = server.parse::<Uri>().ok().filter(|url| url.scheme().is_some() && url.host().is_some());
     let url = url.ok_or_else(|| broken(format!("`{server}` in {origin} is not the URL of a server")))?;
     let mut config = Config::new(url);
@@ -279,7 +294,9 @@ pub(super) fn self_contained(origin: &str, access: &Access) -> Result<NodeCreden
     let key = text("client-key", key, user.client_key.as_ref())?;
     let token = match (&user.token, &user.token_file) {
         (Some(token), _) => Some(token.expose_secret().to_owned()),
-        (None, Some(file)) => text("tokenFile", None, Some(file))?.map(|token| token.trim().to_owned()),
+        (None, Some(file)) => {
+            text("tokenFile", None, Some(file))?.map(|token| bearer(&token, "tokenFile", origin)).transpose()?
+        }
         (None, None) => None,
     };
     let login = match (token.filter(|token| !token.is_empty()), cert, key) {
@@ -326,6 +343,16 @@ fn ca_of(cluster: &Cluster) -> Result<Option<String>> {
     Ok(Some(pem))
 }
 
+/// The token of a `field` without the white space around it. kube does not check that it can be sent in a header.
+fn bearer(token: &str, field: &str, origin: &str) -> Result<String> {
+    let token = token.trim();
+    if token.contains(|c: char| !c.is_ascii_graphic()) {
+        let what = format!("the user's {field} in {origin} has a line break, a space or another character of no token");
+        return Err(broken(what).into());
+    }
+    Ok(token.to_owned())
+}
+
 /// Fails on a file of the user's that cannot be read, by name: later only its contents are used.
 fn find_files(user: &AuthInfo) -> Result<()> {
     let files = [
@@ -335,7 +362,12 @@ fn find_files(user: &AuthInfo) -> Result<()> {
     ];
     for (field, file) in files {
         if let Some(file) = file {
-            std::fs::File::open(file).map_err(|cause| {
+            // Opening a pipe waits for its writer.
+            let opened = std::fs::metadata(file).and_then(|found| match found.is_file() {
+                true => std::fs::File::open(file),
+                false => Err(std::io::Error::other("it is not a file")),
+            });
+            opened.map_err(|cause| {
                 Error::new(cause).context(broken(format!("cannot read {file}, the kubeconfig's {field}")))
             })?;
         }
@@ -422,7 +454,12 @@ fn proxy(server: &Uri, own: Option<&str>) -> Result<Option<Uri>> {
     let Some(chosen) = chosen else { return Ok(None) };
     let full = if chosen.contains("://") { chosen } else { format!("http://{chosen}") };
     // The URL may contain a password, so it is not shown.
-    let url = full.parse().map_err(|_| broken("the URL of the proxy is not valid".into()))?;
+    let url: Uri = full.parse().map_err(|_| broken("the URL of the proxy is not valid".into()))?;
+    let scheme = url.scheme_str().unwrap_or_default();
+    if !["http", "https"].contains(&scheme) {
+        let what = format!("a {scheme} proxy is not supported: the API server can be reached by an http proxy");
+        return Err(broken(what).into());
+    }
     Ok(Some(url))
 }
 
@@ -535,15 +572,63 @@ mod tests {
         assert_eq!(proxy_from(&"https://api.test".parse().unwrap(), None, None), None);
     }
 
+    /// A kubeconfig of this server and user, in JSON.
+    fn kubeconfig(cluster: &str, user: &str) -> String {
+        format!(
+            "{{apiVersion: v1, kind: Config, current-context: c, clusters: [{{name: c, cluster: {{{cluster}}}}}], \
+             contexts: [{{name: c, context: {{cluster: c, user: u}}}}], users: [{{name: u, user: {{{user}}}}}]}}"
+        )
+    }
+
+    fn refused(cluster: &str, user: &str) -> String {
+        let error = choose("admin.conf", &kubeconfig(cluster, user), Path::new(""), None).err().unwrap();
+        assert_eq!(Fault::id_of(&error), "KubeconfigInvalid", "{error:?}");
+        let said = format!("{error:?}");
+        assert!(!said.contains("sesame"), "{said}");
+        format!("{error:#}")
+    }
+
+    const SERVER: &str = "server: 'https://127.0.0.1:1'";
+
+    #[test]
+    fn a_token_is_trimmed_and_refused_if_no_header_can_have_it() {
+        let access = choose("admin.conf", &kubeconfig(SERVER, r#"token: "sesame\n""#), Path::new(""), None).unwrap();
+        assert_eq!(access.config.auth_info.token.unwrap().expose_secret(), "sesame");
+        for (user, field) in [
+            (r#"token: "open\nsesame""#, "token"),
+            ("token: 'open sesame'", "token"),
+            (r#"auth-provider: {name: oidc, config: {id-token: "open\nsesame"}}"#, "id-token"),
+        ] {
+            assert!(refused(SERVER, user).starts_with(&format!("the user's {field} in admin.conf has a line break")));
+        }
+    }
+
+    #[test]
+    fn no_password_in_a_url_is_shown() {
+        assert_eq!(
+            refused("server: 'https://me:sesame@api.test:6443'", ""),
+            "the URL of the server in admin.conf has a user name or password, which is not supported"
+        );
+        let proxied = format!("{SERVER}, proxy-url: 'socks5://me:sesame@proxy.corp:1080'");
+        assert!(refused(&proxied, "").starts_with("a socks5 proxy is not supported"));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_token_file_that_is_a_pipe_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("token");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let said = refused(SERVER, &format!("tokenFile: '{}'", pipe.display()));
+        assert!(said.ends_with("the kubeconfig's tokenFile: it is not a file"), "{said}");
+    }
+
     #[cfg(unix)]
     #[test]
     fn a_plugin_that_hangs_is_named_by_its_path_alone() {
-        let text = "{apiVersion: v1, kind: Config, current-context: c, \
-            clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}], \
-            contexts: [{name: c, context: {cluster: c, user: u}}], \
-            users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: sleep, \
-            args: ['5'], env: [{name: TOKEN, value: sesame}], interactiveMode: Never}}}]}";
-        let access = choose("the kubeconfig", text, Path::new(""), None).unwrap();
+        let user = "exec: {apiVersion: client.authentication.k8s.io/v1, command: sleep, args: ['5'], \
+                    env: [{name: TOKEN, value: sesame}], interactiveMode: Never}";
+        let access = choose("the kubeconfig", &kubeconfig(SERVER, user), Path::new(""), None).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let limit = Duration::from_millis(100);
         let refused =

@@ -27,6 +27,8 @@ pub struct Survey {
     /// Whether `C:\CalicoWindows` exists.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub calico_folder: bool,
+    /// The folder of calico.rootDir if it has files and none of Calico's.
+    pub other_root: Option<String>,
     /// Bytes free on the disk of `C:`; none if not measured.
     pub disk_free: Option<u64>,
     /// Whether UDP 4789 is free; none if not measured.

@@ -31,6 +31,11 @@ pub struct Files<'a> {
     pub list: &'a dyn Fn(&WinPath) -> Result<Vec<String>>,
 }
 
+/// How many files are read: a folder that links to itself has a file under any number of paths.
+const MOST_FILES: usize = 100;
+
+const SET_FOLDERS: &str = "fix it, or set the CNI folders with spec.windowsNodes.cniBinDir and cniConfigDir";
+
 /// Reads a configuration and its imports. As in containerd, an imported file is read after the file that imports it,
 /// and overrides it.
 ///
@@ -43,6 +48,10 @@ pub fn cni_dirs(config: &WinPath, files: &Files<'_>) -> Result<CniDirs> {
     while let Some(path) = waiting.pop_front() {
         if seen.contains(&path) {
             continue;
+        }
+        if seen.len() == MOST_FILES {
+            let what = format!("containerd's configuration {config} imports more than {MOST_FILES} files");
+            return Err(Fault::new(Exit::InvalidConfig, "ContainerdConfigInvalid", what).hint(SET_FOLDERS).into());
         }
         let text = (files.read)(&path)?;
         seen.push(path.clone());
@@ -67,9 +76,7 @@ pub fn cni_dirs(config: &WinPath, files: &Files<'_>) -> Result<CniDirs> {
 fn parse(path: &WinPath, text: &str) -> Result<Table> {
     text.trim_start_matches('\u{feff}').parse::<Table>().map_err(|error| {
         let what = format!("containerd's configuration {path} cannot be read: {}", error.to_string().trim_end());
-        Fault::new(Exit::InvalidConfig, "ContainerdConfigInvalid", what)
-            .hint("fix it, or set the CNI folders with spec.windowsNodes.cniBinDir and cniConfigDir")
-            .into()
+        Fault::new(Exit::InvalidConfig, "ContainerdConfigInvalid", what).hint(SET_FOLDERS).into()
     })
 }
 
@@ -97,19 +104,35 @@ fn folder(value: &Value) -> Option<WinPath> {
 fn imported(from: &WinPath, import: &str, files: &Files<'_>) -> Result<Vec<WinPath>> {
     let (folder_part, pattern) = import.rsplit_once(['/', '\\']).unwrap_or(("", import));
     let here = from.parent().context("find the folder of containerd's configuration")?;
-    // A drive's root is written without its slash here.
-    let place = match folder(&Value::String(format!("{folder_part}\\"))) {
-        Some(absolute) if !folder_part.is_empty() => absolute,
-        _ => here.join(folder_part.trim_start_matches("./").trim_start_matches(".\\")),
-    };
-    let place: WinPath = place.as_str().trim_end_matches('\\').parse().unwrap_or(place);
+    let place = if import.contains(['/', '\\']) { cleaned(&here, &format!("{folder_part}\\")) } else { Some(here) };
+    // A folder with characters that no path may have does not exist.
+    let Some(place) = place else { return Ok(Vec::new()) };
     if !pattern.contains(['*', '?']) {
-        return Ok(vec![place.join(pattern)]);
+        return Ok(cleaned(&place, pattern).into_iter().collect());
     }
     let mut names = (files.list)(&place)?;
     names.retain(|name| fits(&pattern.to_lowercase(), &name.to_lowercase()));
     names.sort_by_key(|name| name.to_lowercase());
     Ok(names.iter().map(|name| place.join(name)).collect())
+}
+
+/// A path as containerd cleans it: absolute, without `.` and `..`, so that a file is known by one path.
+fn cleaned(here: &WinPath, path: &str) -> Option<WinPath> {
+    let path = path.replace('/', "\\");
+    let full = match path.as_bytes() {
+        [_, b':', ..] => path,
+        [b'\\', ..] => format!("C:{path}"),
+        _ => format!("{here}\\{path}"),
+    };
+    let (drive, rest) = full.split_once('\\')?;
+    let mut parts = Vec::new();
+    for part in rest.split('\\').filter(|part| !part.is_empty() && *part != ".") {
+        match part {
+            ".." => _ = parts.pop(),
+            part => parts.push(part),
+        }
+    }
+    format!("{drive}\\{}", parts.join("\\")).parse().ok()
 }
 
 /// Whether a name matches a pattern of `*` and `?`.
@@ -208,8 +231,42 @@ mod tests {
         assert_eq!(dirs(&one_and_two).unwrap(), (r"C:\two".into(), r"C:\main-conf".into()));
         let all: Vec<_> = one_and_two.into_iter().chain([(r"C:\k\last.toml", last.as_str())]).collect();
         assert_eq!(dirs(&all).unwrap().0, r"C:\last");
-        // A file that imports itself is read once.
-        assert_eq!(dirs(&[(CONFIG, "imports = ['config.toml']\n")]).unwrap().0, BIN);
+        // A path that no file can have.
+        assert_eq!(dirs(&[(CONFIG, "imports = ['a|b\\x.toml', 'D:\\']\n")]).unwrap().0, BIN);
+    }
+
+    #[test]
+    fn a_file_that_imports_itself_by_any_path_is_read_once() {
+        for import in [
+            "config.toml",
+            "./config.toml",
+            ".\\.\\CONFIG.toml",
+            "../containerd/config.toml",
+            "./*.toml",
+            "C:\\x\\..\\config.toml",
+        ] {
+            let reads = std::cell::Cell::new(0);
+            let files = Files {
+                read: &|path| {
+                    reads.set(reads.get() + 1);
+                    assert!(reads.get() < 5, "{import} is read again as {path}");
+                    let there = path.as_str().to_lowercase().ends_with("config.toml");
+                    Ok(there.then(|| format!("imports = ['{import}']\n")))
+                },
+                list: &|_| Ok(vec!["config.toml".into()]),
+            };
+            cni_dirs(&WinPath::known(CONFIG), &files).unwrap();
+        }
+    }
+
+    /// `loop` links to its own folder.
+    #[test]
+    fn an_endless_chain_of_imports_is_refused() {
+        let files =
+            Files { read: &|_| Ok(Some("imports = ['loop\\config.toml']\n".into())), list: &|_| Ok(Vec::new()) };
+        let error = cni_dirs(&WinPath::known(CONFIG), &files).unwrap_err();
+        assert_eq!(Fault::id_of(&error), "ContainerdConfigInvalid");
+        assert!(error.to_string().contains("more than 100 files"), "{error}");
     }
 
     #[test]

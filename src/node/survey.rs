@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, TcpStream};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -35,6 +36,9 @@ const SERVICES: [&str; 19] = [
     "WinRM",
     "sshd",
 ];
+
+/// Files and folders by which the folder of an install is known, in lower case.
+const OF_CALICO: [&str; 4] = ["calico-node.exe", "calico.exe", "config.ps1", "install-calico.ps1"];
 
 /// What checks need besides [`Node::facts`].
 ///
@@ -70,6 +74,7 @@ pub fn survey(node: &dyn Node, folders: &Folders<'_>, installed: bool) -> Result
         cni_configs: cni_configs(node, folders.cni_conf),
         installed,
         calico_folder: node.disk(folders.root).is_dir(),
+        other_root: has_no_calico(&node.disk(folders.root)).then(|| folders.root.to_string()),
         disk_free: None,
         vxlan_port_free: None,
         link_local_routes: link_local_routes(node),
@@ -78,6 +83,13 @@ pub fn survey(node: &dyn Node, folders: &Folders<'_>, installed: bool) -> Result
         own_rules_ignored: Some(own_rules_ignored(node)?),
         writers: Some(writers(node, folders)?),
     })
+}
+
+/// Whether a folder has files, but none that each release of Calico, or an install by its scripts, has.
+fn has_no_calico(folder: &Path) -> bool {
+    let Ok(entries) = std::fs::read_dir(folder) else { return false };
+    let names: Vec<_> = entries.flatten().map(|entry| entry.file_name().to_string_lossy().to_lowercase()).collect();
+    !names.is_empty() && !names.iter().any(|name| OF_CALICO.contains(&name.as_str()))
 }
 
 /// The profiles in which a policy says that local rules do not count (`AllowLocalPolicyMerge` 0; in gpedit "Apply local

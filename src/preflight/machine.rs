@@ -89,6 +89,16 @@ pub(super) const ROWS: &[Row] = &[
         judge: Judge::Machine(earlier_install),
     },
     Row {
+        id: "RootFolder",
+        severity: Severity::Error,
+        why: "an install moves the whole folder at calico.rootDir aside, and an uninstall moves it back",
+        fix: "set calico.rootDir to a new folder, for example C:\\CalicoWindows",
+        judge: Judge::Machine(|survey, _, _| match &survey.other_root {
+            None => Pass("new, empty or Calico's".into()),
+            Some(folder) => Fail(format!("{folder} has files, and none of them is Calico's")),
+        }),
+    },
+    Row {
         id: "DiskSpace",
         severity: Severity::Error,
         why: "a new release is unpacked completely before it replaces the current one",

@@ -1,5 +1,6 @@
 //! Finds the release of the config: a file or folder on this machine, its version, and its expected digest.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -37,7 +38,7 @@ pub struct Located {
 /// warning `ReleaseNotPinned`.
 ///
 /// # Errors
-/// `ReleaseVersion`, `ReleaseNotFound`, `ReleaseOffline`, `ReleaseDigestFile`, and those of [`Cache::fetch`].
+/// `ReleaseVersion`, `ReleaseNotFound`, `ReleaseOffline`, `ReleaseInsecure`, `ReleaseDigestFile`, and those of [`Cache::fetch`].
 pub fn locate(
     source: &Source,
     version: Option<&CalicoVersion>,
@@ -117,6 +118,14 @@ fn fetch(
         .hint("copy the archive to this machine and name it with --release FILE, or run without --offline")
         .into());
     }
+    if pinned.is_none() && url.scheme() == "http" && !is_this_machine(url) {
+        // Who can change the archive on its way can change the digest next to it, and SYSTEM runs what is in it.
+        let what =
+            format!("{} has no encryption, so neither the release nor its digest there can be trusted", shown(url));
+        return Err(invalid("ReleaseInsecure", what)
+            .hint("use https, or set the archive's SHA-256 in the config: calico.source.sha256")
+            .into());
+    }
     let http = Http::new(connection)?;
     let published = match pinned {
         Some(_) => None,
@@ -132,6 +141,11 @@ fn fetch(
         None => events(not_pinned(&shown(url))),
     }
     cache.fetch(&http, url, expected, events)
+}
+
+fn is_this_machine(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 fn parse(text: &str) -> Result<Url, Fault> {
@@ -278,6 +292,28 @@ mod tests {
 
     fn is_whole(located: &Located) -> bool {
         std::fs::read(&located.path).unwrap() == SyntheticRelease::build(&version())
+    }
+
+    /// The server at this address would have to answer with both.
+    #[test]
+    fn a_mirror_without_encryption_requires_a_digest_in_the_config() {
+        let cache = tempfile::tempdir().unwrap();
+        let connection =
+            Connection { no_proxy: vec!["*".into()], retries: 0, timeout: Duration::from_millis(1), ..usual() };
+        let source = Source::Url("http://me:sesame@192.0.2.1/calico-windows-v3.32.1.zip".into());
+        let locate = |pinned| locate(&source, None, pinned, cache.path(), &connection, &mut |_| {}).unwrap_err();
+        let refused = locate(None);
+        assert_eq!(Fault::id_of(&refused), "ReleaseInsecure");
+        assert!(!format!("{refused:?}").contains("sesame"), "{refused:?}");
+        assert_eq!(Fault::id_of(&locate(Some(&digest()))), "ReleaseUnavailable", "it is asked");
+        for (url, own) in [
+            ("http://127.0.0.2/", true),
+            ("http://[::1]/", true),
+            ("http://localhost/", true),
+            ("http://a.test/", false),
+        ] {
+            assert_eq!(is_this_machine(&url.parse().unwrap()), own, "{url}");
+        }
     }
 
     #[test]

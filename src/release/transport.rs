@@ -21,7 +21,7 @@ const MAX_REDIRECTS: usize = 10;
 /// Longest pause that a server's Retry-After can request.
 const MAX_PAUSE: Duration = Duration::from_secs(60);
 /// Largest digest file, in bytes.
-const MAX_TEXT: u64 = 1 << 20;
+const MAX_TEXT: usize = 1 << 20;
 
 /// An HTTP client with a deadline.
 pub struct Http {
@@ -157,18 +157,31 @@ impl Http {
     pub fn text(&self, url: &Url, events: Sink) -> Result<Option<String>> {
         use std::io::Read;
         self.with_retries(events, |_| {
-            let response = match self.send(url, self.get(url)) {
+            let mut response = match self.send(url, self.get(url)) {
                 Ok(response) => response,
                 Err(Failure::Final(error)) if Fault::id_of(&error) == ABSENT => {
                     return Ok(None);
                 }
                 Err(failure) => return Err(failure),
             };
-            let mut text = String::new();
-            response.take(MAX_TEXT).read_to_string(&mut text).map_err(|error| {
-                Failure::retry(Error::new(error).context(unavailable(url, "the download was interrupted")))
-            })?;
-            Ok(Some(text))
+            let until = Instant::now() + self.connection.timeout;
+            let (mut text, mut part) = (Vec::new(), [0; 4096]);
+            loop {
+                let size = response.read(&mut part).map_err(|error| {
+                    Failure::retry(Error::new(error).context(unavailable(url, "the download was interrupted")))
+                })?;
+                if size == 0 {
+                    return Ok(Some(String::from_utf8_lossy(&text).into_owned()));
+                }
+                text.extend_from_slice(&part[..size]);
+                if text.len() > MAX_TEXT {
+                    return Err(Failure::done(unavailable(url, "it is too large for a file with digests")));
+                }
+                if Instant::now() > until {
+                    let limit = self.connection.timeout.as_secs();
+                    return Err(Failure::retry(unavailable(url, &format!("it was not complete after {limit} s"))));
+                }
+            }
         })
     }
 }
@@ -326,6 +339,34 @@ mod tests {
         let error = Http::new(&impatient).unwrap().text(&url, &mut quiet).unwrap_err();
         assert_eq!(Fault::id_of(&error), "ReleaseUnavailable");
         assert!(error.to_string().contains("timed out"), "{error:#}");
+    }
+
+    /// Answers with this head, and this byte again and again, until the client closes.
+    fn dripping(head: &'static str, pause: Duration) -> Url {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/x", listener.local_addr().unwrap()).parse().unwrap();
+        std::thread::spawn(move || {
+            let (mut socket, _) = listener.accept().unwrap();
+            assert!(socket.read(&mut [0; 4096]).unwrap() > 0, "a request");
+            let mut sent = socket.write_all(head.as_bytes());
+            while sent.is_ok() {
+                std::thread::sleep(pause);
+                sent = socket.write_all(b"a");
+            }
+        });
+        url
+    }
+
+    #[test]
+    fn a_digest_file_that_never_ends_is_given_up() {
+        const HEAD: &str = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n";
+        let patient = Connection { timeout: Duration::from_secs(1), ..connection(None) };
+        let error =
+            Http::new(&patient).unwrap().text(&dripping(HEAD, Duration::from_millis(10)), &mut quiet).unwrap_err();
+        assert!(error.to_string().ends_with("it was not complete after 1 s"), "{error:#}");
+        let patient = Connection { timeout: Duration::from_secs(600), ..connection(None) };
+        let error = Http::new(&patient).unwrap().text(&dripping(HEAD, Duration::ZERO), &mut quiet).unwrap_err();
+        assert!(error.to_string().ends_with("it is too large for a file with digests"), "{error:#}");
     }
 
     #[test]

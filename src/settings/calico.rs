@@ -80,7 +80,16 @@ pub(super) fn decide(to: &mut Resolver<'_>, root: WinPath) -> Calico {
         }
     };
     refuse_other_volume(to, &root);
+    refuse_own_state(to, &root);
     Calico { version, source, sha256: to.optional("calico.source.sha256"), root }
+}
+
+/// An install moves aside what is at the root, which must not be this program's own state.
+fn refuse_own_state(to: &mut Resolver<'_>, root: &WinPath) {
+    let state = WinPath::known(STATE_DIR);
+    if root.is_below(&state) || state.is_below(root) {
+        to.wrong("calico.rootDir", format!("{root} overlaps with {STATE_DIR}, where this program keeps its state"));
+    }
 }
 
 /// A release is swapped in by renaming its folder, which Windows does within a volume only. The previous and the next

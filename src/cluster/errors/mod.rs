@@ -143,6 +143,14 @@ impl Failure {
         Self::unanswered(fault, Some(anyhow!(without_values(&cause.to_string()))))
     }
 
+    /// A list whose last page never comes.
+    pub fn endless(call: &Call) -> Self {
+        let fault = unreachable("ClusterAnswer", format!("the list of {} does not end", call.name())).hint(
+            "the server is not an API server, or a proxy changes its responses: connect to the API server directly",
+        );
+        Self::unanswered(fault, None)
+    }
+
     pub fn of(server: &str, call: &Call, trouble: Trouble, limits: Limits) -> Self {
         match trouble {
             Trouble::Answer(answer) => Self::answered(server, call, &answer),

@@ -115,6 +115,19 @@ fn a_list_is_read_page_by_page_and_starts_over_once_when_it_expires() {
 }
 
 #[test]
+fn a_list_without_an_end_is_refused() {
+    let page = json!({"metadata": {"continue": "again"}, "items": []});
+    let server = Server::start();
+    for key in ["GET /api/v1/pods", "GET /api/v1/pods?continue=again"] {
+        server.on(key, [Reply::json(200, &page)]);
+    }
+    let error = server.connect().list::<u8>("/api/v1/pods").unwrap_err();
+    assert_eq!(Fault::id_of(&error), "ClusterAnswer");
+    assert_eq!(error.to_string(), "the list of GET /api/v1/pods does not end");
+    assert_eq!(server.seen().len(), 1000);
+}
+
+#[test]
 fn temporary_errors_are_retried_and_writes_only_if_that_is_safe() {
     let overload = Reply::recorded("overload-429").retry_after(0);
     let down = Reply::recorded("aggregated-503").retry_after(0);

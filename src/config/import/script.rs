@@ -119,6 +119,10 @@ struct Reader<'a> {
     script: Script,
 }
 
+/// The longest value of an environment variable, in bytes. Windows permits 32,767 characters of UTF-16:
+/// <https://learn.microsoft.com/windows/win32/api/processenv/nf-processenv-setenvironmentvariablew>.
+const LONGEST: usize = 3 * 32_767;
+
 const NOT_EVALUATED: &str = "an expression that this program does not evaluate";
 
 type Read<T> = Result<T, String>;
@@ -291,6 +295,9 @@ impl Reader<'_> {
                     Value::Text(value) => text.push_str(&value),
                     _ => return Err(NOT_EVALUATED.into()),
                 }
+            }
+            if text.len() > LONGEST {
+                return Err("its value is longer than Windows permits".into());
             }
         }
         Ok(Value::Text(text))

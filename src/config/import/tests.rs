@@ -708,6 +708,15 @@ fn our_own_config_ps1_is_imported_as_the_same_settings() {
 }
 
 #[test]
+fn a_value_that_doubles_in_each_line_is_given_up() {
+    let doubled = "$env:NODENAME = \"$env:NODENAME$env:NODENAME\"\n".repeat(40);
+    let imported = read(&format!("$env:NODENAME = 'win'\n{doubled}"));
+    let why = imported.unread[0].to_string();
+    assert!(why.ends_with("its value is longer than Windows permits"), "{why}");
+    assert!(imported.document["spec"]["kubernetes"].is_null(), "{:#}", imported.document);
+}
+
+#[test]
 fn no_value_is_imported_that_calico_may_not_use() {
     // Calico may accept `IP` or not, or another one.
     let read = |line: &str| {

@@ -63,6 +63,11 @@ pub(super) const STORIES: &[Story] = &[
         |scene| scene.node.leave_out(Part::Survey, "a service refused it"),
     ),
     story(
+        "RootFolder",
+        |scene| survey_of(scene).other_root = Some(r"C:\Users".into()),
+        |scene| scene.node.leave_out(Part::Survey, "a service refused it"),
+    ),
+    story(
         "DiskSpace",
         |scene| survey_of(scene).disk_free = Some(300 << 20),
         |scene| scene.node.leave_out(Part::Survey, "a service refused it"),

@@ -114,6 +114,7 @@ pub(super) fn survey() -> Survey {
         installed: true,
         own_rules_ignored: Some(Vec::new()),
         calico_folder: true,
+        other_root: None,
         disk_free: Some(20 << 30),
         vxlan_port_free: Some(true),
         link_local_routes: Some([].into()),

@@ -356,6 +356,14 @@ fn a_network_for_each_block_is_refused_where_calico_makes_networks() {
     resolved(&["calicoNetwork.windowsUseSingleNetwork=true"], Some(&cluster()));
 }
 
+#[test]
+fn the_release_is_not_installed_over_the_state_of_this_program() {
+    for root in [r"C:\", r"C:\ProgramData", r"c:\programdata\calicoctl-WIN", r"C:\ProgramData\calicoctl-win\releases"] {
+        let fault = refused(&[&format!("calico.rootDir={root}")], &node(), None);
+        assert!(fault.what.contains("overlaps with"), "{root}: {}", fault.what);
+    }
+}
+
 /// Windows moves no folder to another volume, and would say so only after the services were stopped.
 #[test]
 fn a_root_on_another_volume_is_refused() {
