@@ -9,6 +9,7 @@ use super::{stale_files, store};
 use crate::node::Node;
 use crate::plan::Owned;
 use crate::report::event::{Event, Sink};
+use crate::values::WinPath;
 
 /// The most that is kept.
 struct Bounds {
@@ -39,7 +40,10 @@ pub(super) fn collect(node: &dyn Node, receipts: &[&Receipt], settled: &Owned, e
     let needed = needed(receipts, &BOUNDS, |names| store::size(node, names));
     let trimmed = surplus(receipts, &BOUNDS).iter().try_for_each(|receipt| receipt.remove(node));
     match trimmed.and_then(|()| store::collect(node, receipts, &needed, settled)) {
-        Ok(stay) => stay.iter().for_each(|original| events(kept(original))),
+        Ok(remains) => {
+            remains.originals.iter().for_each(|original| events(kept(original)));
+            remains.folders.iter().for_each(|folder| events(files_kept(folder)));
+        }
         Err(error) => {
             let message = format!("the store still holds what nothing needs any more: {error:#}");
             events(Event::Warning { id: "StoreNotTidy", message });
@@ -54,6 +58,12 @@ fn kept(original: &Original) -> Event {
         original.id.target()
     );
     Event::Warning { id: "OriginalKept", message }
+}
+
+/// Says where the files of a release's folder are that the release did not have.
+pub fn files_kept(folder: &WinPath) -> Event {
+    let message = format!("files that were added to the removed release, or edited there, are kept in {folder}");
+    Event::Warning { id: "FilesKept", message }
 }
 
 fn surplus<'a, 'b>(receipts: &'a [&'b Receipt], bounds: &Bounds) -> &'a [&'b Receipt] {

@@ -16,8 +16,8 @@ use crate::version::CalicoVersion;
 pub struct Standing {
     pub receipts: Vec<Receipt>,
     pub journal: Option<Journal>,
-    /// Why previous receipts that nothing depends on cannot be read.
-    pub unreadable: Vec<String>,
+    /// The previous generations that nothing depends on and whose receipts cannot be read, with the reason.
+    pub unreadable: Vec<(u32, String)>,
 }
 
 impl Standing {
@@ -40,7 +40,7 @@ impl Standing {
             match receipt {
                 Ok(receipt) => receipts.push(receipt),
                 Err(error) if decides || record::is_newer(&error) => return Err(error),
-                Err(error) => unreadable.push(format!("{error:#}")),
+                Err(error) => unreadable.push((generation, format!("{error:#}"))),
             }
         }
         Ok(Self { receipts, journal, unreadable })
@@ -48,7 +48,7 @@ impl Standing {
 
     /// Reports which earlier records cannot be read.
     pub(super) fn tell(&self, events: Sink) {
-        for why in &self.unreadable {
+        for (_, why) in &self.unreadable {
             let message = format!("a former generation is lost, which changes nothing now: {why}");
             events(Event::Warning { id: "ReceiptUnreadable", message });
         }

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::receipt::Receipt;
 use crate::fault::{Exit, Fault};
-use crate::item::{Access, Id, Manifest, State, Tree};
+use crate::item::{Access, Id, Manifest, ManifestFile, State, Tree};
 use crate::node::{Node, STATE_DIR, STORE_DIR, files, record, withdrawn};
 use crate::paths;
 use crate::plan::Owned;
@@ -79,14 +79,18 @@ pub fn add_file(node: &dyn Node, file: &Path, sha256: &Sha256) -> Result<()> {
 
 /// Whether the bytes that a state needs are in the store and undamaged. True if it needs none.
 pub fn holds(node: &dyn Node, state: &State) -> bool {
-    match (state, state.name_in_store()) {
-        (State::File { sha256, .. }, _) => is_whole(&node.disk(&blob(sha256)), sha256),
-        (_, Some(name)) => node.disk(&tree(&name)).exists(),
-        (_, None) => true,
+    match state {
+        State::File { sha256, .. } => is_whole(&node.disk(&blob(sha256)), sha256),
+        State::Tree(Tree::Release(of)) => {
+            let folder = node.disk(&tree(of.as_str()));
+            let whole = |(name, file): (&String, &ManifestFile)| is_whole(&folder.join(name), &file.sha256);
+            manifest(&folder).is_ok_and(|manifest| manifest.digest() == *of && manifest.files.iter().all(whole))
+        }
+        state => state.name_in_store().is_none_or(|name| node.disk(&tree(&name)).exists()),
     }
 }
 
-/// Whether a blob exists and still matches its name. A damaged one is stored again.
+/// Whether a file exists and has this digest. A damaged one is stored again.
 fn is_whole(blob: &Path, sha256: &Sha256) -> bool {
     files::digest(blob).is_ok_and(|digest| digest == *sha256)
 }
@@ -231,20 +235,24 @@ pub fn size(node: &dyn Node, names: &BTreeSet<String>) -> u64 {
     names.iter().map(of).sum()
 }
 
+/// What is not removed although no generation needs it.
+#[derive(Debug, Default)]
+pub struct Remains {
+    /// Those that no record mentions.
+    pub originals: Vec<Original>,
+    /// The folders with files of the user.
+    pub folders: Vec<WinPath>,
+}
+
 /// Removes what no generation needs any more: secrets first of all. See [`discard_tree`] for what remains of a tree. An
 /// original whose only copy is in the store is removed only by the run that restored the item, which had `settled` it.
-/// Returns the remaining ones that no record mentions. `receipts`: all of them.
+/// `receipts`: all of them.
 ///
 /// # Errors
 /// When something cannot be removed.
-pub fn collect(
-    node: &dyn Node,
-    receipts: &[&Receipt],
-    needed: &BTreeSet<String>,
-    settled: &Owned,
-) -> Result<Vec<Original>> {
+pub fn collect(node: &dyn Node, receipts: &[&Receipt], needed: &BTreeSet<String>, settled: &Owned) -> Result<Remains> {
     let mut needed = needed.clone();
-    let mut stay = Vec::new();
+    let mut remains = Remains::default();
     for (file, original) in written_down(node)? {
         let name = original.name().unwrap_or_default();
         if needed.contains(&name) {
@@ -255,7 +263,7 @@ pub fn collect(
             fs::remove_file(&file).with_context(|| format!("remove {} from the store", file.display()))?;
         } else {
             needed.insert(name);
-            stay.push(original);
+            remains.originals.push(original);
         }
     }
     for part in ["blobs", "trees"] {
@@ -266,46 +274,59 @@ pub fn collect(
                 continue;
             }
             if path.is_dir() {
-                discard_tree(node, receipts, &name)?;
+                remains.folders.extend(discard_tree(node, receipts, &name)?);
             } else {
                 fs::remove_file(&path).with_context(|| format!("remove {} from the store", path.display()))?;
             }
         }
     }
-    Ok(stay)
+    Ok(remains)
 }
 
 /// Our folder for files that others put into a release of ours, after the release was removed.
 pub const KEPT: &str = "kept";
 
-/// Removes a tree of ours from the store, but keeps what is not ours in it: the components' logs in our own log folder,
-/// and files of others in `kept`. Does nothing if there is no such tree.
+/// Removes a release's folder from the store, but keeps what the release did not have: the components' logs in this
+/// program's log folder, and other and edited files in `kept`, of which it returns the folder. Does nothing if there is
+/// no such folder.
 ///
 /// # Errors
 /// When something cannot be kept or removed.
-pub fn discard_tree(node: &dyn Node, receipts: &[&Receipt], name: &str) -> Result<()> {
+pub fn discard_tree(node: &dyn Node, receipts: &[&Receipt], name: &str) -> Result<Option<WinPath>> {
     let path = node.disk(&tree(name));
     if !path.exists() {
-        return Ok(());
+        return Ok(None);
     }
     let short = &name[..name.len().min(12)];
     let own = WinPath::known(STATE_DIR);
     let logs = path.join("logs");
     if logs.is_dir() && !entries(&logs)?.is_empty() {
-        let kept = node.disk(&own.join("logs").join(&format!("calico-{short}")));
-        if kept.exists() {
-            fs::remove_dir_all(&kept).context("replace the kept logs")?;
-        }
-        move_to(&logs, &kept).context("keep Calico's logs")?;
+        let kept = free_folder(node, &own.join("logs"), &format!("calico-{short}"));
+        move_to(&logs, &node.disk(&kept)).context("keep Calico's logs")?;
     }
     // Without a manifest, the release was not completely staged.
-    if let Ok(manifest) = manifest(&path) {
-        for file in foreign_files(&path, &manifest, &written(receipts))? {
-            let kept = node.disk(&own.join(KEPT).join(short)).join(&file);
-            move_to(&path.join(&file), &kept).with_context(|| format!("keep {}", file.display()))?;
-        }
+    let files = match manifest(&path) {
+        Ok(manifest) => foreign_files(&path, &manifest, &written(receipts))?,
+        Err(_) => Vec::new(),
+    };
+    let kept = free_folder(node, &own.join(KEPT), short);
+    for file in &files {
+        move_to(&path.join(file), &node.disk(&kept).join(file)).with_context(|| format!("keep {}", file.display()))?;
     }
-    fs::remove_dir_all(&path).with_context(|| format!("remove {} from the store", path.display()))
+    fs::remove_dir_all(&path).with_context(|| format!("remove {} from the store", path.display()))?;
+    Ok((!files.is_empty()).then_some(kept))
+}
+
+/// The first of `name`, `name-2` and so on that does not exist: what was kept before is not overwritten.
+fn free_folder(node: &dyn Node, folder: &WinPath, name: &str) -> WinPath {
+    let mut free = folder.join(name);
+    for number in 2.. {
+        if !node.disk(&free).exists() {
+            break;
+        }
+        free = folder.join(&format!("{name}-{number}"));
+    }
+    free
 }
 
 /// Returns the files that we wrote into a release, if nothing was there before, relative to it and in lower case:
@@ -327,8 +348,8 @@ fn written(receipts: &[&Receipt]) -> BTreeSet<String> {
     written
 }
 
-/// Returns the files in a tree that neither the release nor we put there, relative to it. What confd writes into its
-/// working folder is its own.
+/// Returns the files in a release's folder that neither the release nor this program wrote, or that were edited,
+/// relative to it. What confd writes into its working folder is its own.
 fn foreign_files(tree: &Path, manifest: &Manifest, written: &BTreeSet<String>) -> Result<Vec<PathBuf>> {
     let root = WinPath::known(r"C:\");
     let ours = [paths::kubeconfig, paths::config_ps1, paths::nodename, paths::static_rules].map(|path| path(&root));
@@ -336,7 +357,11 @@ fn foreign_files(tree: &Path, manifest: &Manifest, written: &BTreeSet<String>) -
     known.extend(ours.iter().map(|path| path.name().to_lowercase()));
     known.insert(Manifest::FILE.to_lowercase());
     known.extend(written.iter().cloned());
-    let mut found = Vec::new();
+    let mut found = match files::read_tree(tree)? {
+        Some(Tree::Drifted { files, .. }) => files.into_iter().map(PathBuf::from).collect(),
+        _ => Vec::new(),
+    };
+    found.retain(|file| tree.join(file).exists());
     let mut folders = vec![PathBuf::new()];
     while let Some(folder) = folders.pop() {
         for (name, path) in entries(&tree.join(&folder))? {

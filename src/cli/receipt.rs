@@ -19,7 +19,7 @@ use crate::run::generations::{installed, no_such};
 pub(crate) fn run(verb: &Verb, app: &mut App) -> Result<Ending> {
     let node = app.node()?;
     let standing = Standing::load(&*node)?;
-    for why in &standing.unreadable {
+    for (_, why) in &standing.unreadable {
         app.warn("ReceiptUnreadable", why.clone());
     }
     match verb {

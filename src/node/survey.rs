@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, TcpStream};
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::{Listing, Node, acl, arguments, trust};
-use crate::calico::{nssm, services::SERVICES as OURS};
+use crate::calico::{layout::TOP, nssm, services::SERVICES as OURS};
 use crate::facts::{CniConfig, Firewall, ServiceFacts, Survey, Writers};
 use crate::item::{Id, RegValue, Service, State};
 use crate::values::WinPath;
@@ -74,7 +73,7 @@ pub fn survey(node: &dyn Node, folders: &Folders<'_>, installed: bool) -> Result
         cni_configs: cni_configs(node, folders.cni_conf),
         installed,
         calico_folder: node.disk(folders.root).is_dir(),
-        other_root: has_no_calico(&node.disk(folders.root)).then(|| folders.root.to_string()),
+        other_root: has_no_calico(node, folders.root).then(|| folders.root.to_string()),
         disk_free: None,
         vxlan_port_free: None,
         link_local_routes: link_local_routes(node),
@@ -85,9 +84,12 @@ pub fn survey(node: &dyn Node, folders: &Folders<'_>, installed: bool) -> Result
     })
 }
 
-/// Whether a folder has files, but none that each release of Calico, or an install by its scripts, has.
-fn has_no_calico(folder: &Path) -> bool {
-    let Ok(entries) = std::fs::read_dir(folder) else { return false };
+/// Whether a folder has files, but neither Calico's usual name nor a file of a release or of an install by its scripts.
+fn has_no_calico(node: &dyn Node, folder: &WinPath) -> bool {
+    if folder.name().eq_ignore_ascii_case(TOP) {
+        return false;
+    }
+    let Ok(entries) = std::fs::read_dir(node.disk(folder)) else { return false };
     let names: Vec<_> = entries.flatten().map(|entry| entry.file_name().to_string_lossy().to_lowercase()).collect();
     !names.is_empty() && !names.iter().any(|name| OF_CALICO.contains(&name.as_str()))
 }

@@ -182,6 +182,14 @@ fn former<'a>(standing: &'a Standing, now: &Receipt, to: Option<u32>) -> Result<
         Some(number) => installed.find(|receipt| receipt.generation == number),
         None => installed.find(|receipt| receipt.generation < now.generation && receipt.target != now.target),
     };
+    let after = found.map_or(0, |receipt| receipt.generation);
+    let skipped = |(generation, _): &&(u32, String)| (after..now.generation).contains(generation);
+    if let (None, Some((generation, why))) = (to, standing.unreadable.iter().rev().find(skipped)) {
+        let what = format!("generation {generation}, before this one, cannot be read: {why}");
+        return Err(Fault::new(Exit::Conflict, "ReceiptUnreadable", what)
+            .hint("see the others with `calicoctl-win receipt list`, and choose one: calicoctl-win rollback --to N")
+            .into());
+    }
     found.ok_or_else(|| {
         let which = to.map_or_else(|| "generation before this one".to_owned(), |number| format!("generation {number}"));
         no_such(standing, &which).into()

@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use super::app::App;
 use super::context::Operation;
 use crate::apply::receipt::{About, Receipt};
+use crate::apply::retention;
 use crate::apply::standing::Standing;
 use crate::apply::store;
 use crate::calico::layout::{Build, Layout};
@@ -94,7 +95,8 @@ fn into_store(
     let manifest = release::stage::stage(release, &dest, &options, &mut |event| app.event(&event))?;
     runs(app, node, &dest, version)?;
     let receipts: Vec<&Receipt> = standing.receipts.iter().collect();
-    store::discard_tree(node, &receipts, manifest.digest().as_str()).context("replace a staged release")?;
+    let kept = store::discard_tree(node, &receipts, manifest.digest().as_str()).context("replace a staged release")?;
+    kept.iter().for_each(|folder| app.event(&retention::files_kept(folder)));
     let staged = node.disk(&store::tree(manifest.digest().as_str()));
     files::rename(&dest, &staged).context("put the staged release into the store")?;
     Ok((manifest, staged))

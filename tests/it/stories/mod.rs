@@ -46,4 +46,5 @@ mod touched;
 mod trial;
 mod uninstall;
 mod upgrade;
+mod user_files;
 mod variants;

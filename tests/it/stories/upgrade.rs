@@ -406,6 +406,70 @@ fn an_install_after_an_interrupted_upgrade_restores_the_current_release() {
 }
 
 /// The config still names the previous release, and so does every verb that starts from it.
+/// The release as it lies in the store, with each file as it was but one.
+fn damage_in_store(lab: &Lab, damage: impl Fn(&std::path::Path)) {
+    let store = lab.on_node("C/ProgramData/calicoctl-win/store/trees");
+    let trees: Vec<_> = fs::read_dir(store).unwrap().map(|tree| tree.unwrap().path()).collect();
+    let [former] = trees.as_slice() else { panic!("{trees:?}") };
+    damage(&former.join("calico-node.exe"));
+}
+
+#[test]
+fn a_release_that_was_damaged_in_the_store_is_unpacked_again_before_the_services_stop() {
+    let flipped = |file: &std::path::Path| {
+        let (written, mut bytes) = (fs::metadata(file).unwrap().modified().unwrap(), fs::read(file).unwrap());
+        bytes[0] ^= 1;
+        fs::write(file, bytes).unwrap();
+        fs::File::options().write(true).open(file).unwrap().set_modified(written).unwrap();
+    };
+    let truncated = |file: &std::path::Path| fs::write(file, "MZ").unwrap();
+    for damage in [&flipped as &dyn Fn(&std::path::Path), &truncated] {
+        let lab = Lab::installed();
+        let good = lab.read(&format!("{RELEASE}/calico-node.exe"));
+        let _newer = lab.run("upgrade -y --release v3.33.0").exits(0);
+        damage_in_store(&lab, damage);
+        let _back = lab.run("rollback -y").exits(0);
+        assert_eq!(runs(&lab), healthy("v3.32.1"));
+        assert_eq!(lab.read(&format!("{RELEASE}/calico-node.exe")), good);
+    }
+}
+
+#[test]
+fn a_damaged_release_without_its_archive_is_refused_with_the_services_running() {
+    let lab = Lab::installed();
+    let _newer = lab.run("upgrade -y --release v3.33.0").exits(0);
+    damage_in_store(&lab, |file| fs::write(file, "MZ").unwrap());
+    fs::remove_dir_all(lab.on_node("cache")).unwrap();
+    let services = lab.status()["services"].clone();
+    let refused = lab.run("rollback -y -o json --offline").exits(13).json();
+    assert_eq!(
+        (&refused["error"]["id"], &refused["changed"]),
+        (&json!("GenerationGone"), &json!(false)),
+        "{refused:#}"
+    );
+    assert_eq!(lab.status()["services"], services, "the same processes");
+    assert_eq!(runs(&lab), healthy("v3.33.0"));
+}
+
+#[test]
+fn a_rollback_skips_no_generation_that_cannot_be_read() {
+    let lab = Lab::installed();
+    for severity in ["debug", "warning"] {
+        let _changed = lab.run(&format!("reconfigure -y --set services.felixLogSeverity={severity}")).exits(0);
+    }
+    let receipts = lab.on_node("C/ProgramData/calicoctl-win/receipts");
+    let second = fs::read_dir(receipts).unwrap().map(|file| file.unwrap().path());
+    let second = second.into_iter().find(|file| file.file_stem().unwrap().to_str().unwrap().ends_with('2')).unwrap();
+    fs::write(second, "{").unwrap();
+    let before = lab.picture_without_state();
+    let refused = lab.run("rollback -y -o json").exits(13).json();
+    assert_eq!(refused["error"]["id"], "ReceiptUnreadable", "{refused:#}");
+    assert!(refused["error"]["what"].as_str().unwrap().starts_with("generation 2, before this one, cannot be read"));
+    lab.picture_without_state().same_as(&before);
+    let _back = lab.run("rollback -y --to 1").exits(0);
+    assert_eq!(lab.status()["generation"], 4);
+}
+
 #[test]
 fn only_rollback_installs_an_older_release_without_a_flag() {
     let lab = Lab::installed();

@@ -1,0 +1,71 @@
+//! Files that users have in or at Calico's folder.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::lab::Lab;
+
+/// The kept files: their path in the release, and their text.
+fn kept(lab: &Lab) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let releases = fs::read_dir(lab.on_node("C/ProgramData/calicoctl-win/kept")).unwrap();
+    let mut folders: Vec<_> = releases.map(|release| (release.unwrap().path(), String::new())).collect();
+    while let Some((folder, below)) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
+            let name = format!("{below}/{}", entry.file_name().to_str().unwrap());
+            if entry.path().is_dir() {
+                folders.push((entry.path(), name));
+            } else {
+                found.push((name, fs::read_to_string(entry.path()).unwrap()));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// The messages of the warnings with this id.
+fn warned<'a>(lines: &'a [Value], id: &str) -> Vec<&'a str> {
+    let with_id = lines.iter().filter(|line| line["id"] == id);
+    with_id.map(|line| line["message"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn added_and_edited_files_are_kept_named_and_never_overwritten() {
+    let lab = Lab::installed();
+    for round in ["first", "second"] {
+        lab.write("node/C/CalicoWindows/notes/mine.txt", round);
+        let edited = format!("{}\n# {round}\n", lab.read("C/CalicoWindows/install-calico.ps1"));
+        lab.write("node/C/CalicoWindows/install-calico.ps1", edited);
+        let removed = lab.run("uninstall -y -o ndjson").exits(0).ndjson();
+        let kept = warned(&removed, "FilesKept");
+        assert!(kept.len() == 1 && kept[0].contains(r"C:\ProgramData\calicoctl-win\kept\"), "{kept:?}");
+        let _again = lab.run("install -y").exits(0);
+    }
+    let kept = kept(&lab);
+    let told: Vec<String> =
+        kept.iter().map(|(name, text)| format!("{name}: {}", text.split_whitespace().last().unwrap())).collect();
+    assert_eq!(
+        told,
+        [
+            "/install-calico.ps1: first",
+            "/install-calico.ps1: second",
+            "/notes/mine.txt: first",
+            "/notes/mine.txt: second"
+        ]
+    );
+}
+
+#[test]
+fn a_folder_of_another_product_is_never_moved_aside_for_the_release() {
+    let lab = Lab::node();
+    lab.write("node/C/Users/admin/report.txt", "precious");
+    let before = lab.picture_without_state();
+    let refused = lab.run(r"install -y -o json --set calico.rootDir=C:\Users").exits(3).json();
+    let checks = refused["error"]["checks"].as_array().unwrap();
+    assert!(checks.iter().any(|check| check["id"] == "RootFolder"), "{refused:#}");
+    lab.picture_without_state().same_as(&before);
+    fs::create_dir(lab.on_node("C/Empty")).unwrap();
+    let _done = lab.run(r"install -y --set calico.rootDir=C:\Empty").exits(0);
+}
