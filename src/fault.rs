@@ -116,9 +116,9 @@ impl Exit {
         self.row().3
     }
 
-    /// Whether the same command may succeed later without any change: the server may come back, another run may end,
-    /// pods that block a drain may leave.
-    pub const fn is_retryable(self) -> bool {
+    /// Whether the same command usually succeeds later without any change: the server may come back, another run may
+    /// end, pods that block a drain may leave.
+    const fn is_retryable(self) -> bool {
         matches!(self, Self::ClusterUnreachable | Self::ReleaseUnavailable | Self::Busy | Self::DrainBlocked)
     }
 }
@@ -135,11 +135,13 @@ pub struct Fault {
     pub what: String,
     /// What to do about it, preferably a command to paste.
     pub hint: Option<String>,
+    /// None as [`Exit::is_retryable`].
+    pub retryable: Option<bool>,
 }
 
 impl Fault {
     pub fn new(exit: Exit, id: &'static str, what: impl Into<String>) -> Self {
-        Self { exit, id, what: what.into(), hint: None }
+        Self { exit, id, what: what.into(), hint: None, retryable: None }
     }
 
     /// The outermost fault in an error, if it has one.
@@ -156,6 +158,18 @@ impl Fault {
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
+    }
+
+    /// Sets whether the same command may succeed later without any change, if that differs from others of its class.
+    #[must_use]
+    pub const fn retryable(mut self, retryable: bool) -> Self {
+        self.retryable = Some(retryable);
+        self
+    }
+
+    /// Whether the same command may succeed later without any change.
+    pub fn is_retryable(&self) -> bool {
+        self.retryable.unwrap_or_else(|| self.exit.is_retryable())
     }
 
     /// The fault, with its cause below it.

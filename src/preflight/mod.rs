@@ -232,6 +232,10 @@ fn examine(group: &str, row: &Row, input: &Input, ignored: &[String]) -> Check {
     }
 }
 
+/// Checks that may succeed later without any change: kubelet registers the Node after the first boot, and Windows sets
+/// the clock.
+const PASSING: [&str; 2] = ["NodeRegistered", "ClockInSync"];
+
 /// Whether a run may continue.
 ///
 /// # Errors
@@ -253,7 +257,13 @@ pub fn verdict(report: &PreflightReport) -> anyhow::Result<()> {
             (what, "fix what each check names, then run the command again".to_owned())
         }
     };
-    let fault = Fault::new(exit.unwrap_or(Exit::PreflightFailed), known_id(&first.id), what.clone()).hint(hint);
+    let passes = |check: &&Check| {
+        PASSING.contains(&check.id.as_str())
+            || row(check).is_some_and(|row| row.severity == Severity::Hard(Exit::ClusterUnreachable))
+    };
+    let fault = Fault::new(exit.unwrap_or(Exit::PreflightFailed), known_id(&first.id), what.clone())
+        .hint(hint)
+        .retryable(failed.iter().all(passes));
     Err(fault.because(FailedChecks { what, checks: failed.into_iter().cloned().collect() }))
 }
 

@@ -165,7 +165,7 @@ impl Failure {
         let checks = error.downcast_ref::<FailedChecks>().map_or_else(Vec::new, |failed| failed.checks.clone());
         let id = fault.map_or("Failed", |fault| fault.id).into();
         let state = "nothing was changed".into();
-        let retryable = exit_of(error).is_retryable();
+        let retryable = fault.is_some_and(Fault::is_retryable);
         let mut failure = Self { what, why: None, state, hint, id, retryable, checks, chain };
         let (_, causes) = failure.operations_and_causes();
         failure.why = (!causes.is_empty()).then(|| causes.join(": "));

@@ -353,6 +353,11 @@ impl Reporter {
         painter(self.colour)(&text::result(result))
     }
 
+    /// Whether people read what is printed, and see a question.
+    pub fn is_text(&self) -> bool {
+        self.style.format == Format::Text
+    }
+
     /// Prints text for people; nothing in the other formats.
     pub fn say(&mut self, text: &str) {
         if self.style.format == Format::Text && !self.silent {
@@ -396,7 +401,7 @@ impl Reporter {
 
     /// Prints a document repeatedly: on a terminal in place of the previous one.
     pub fn redraw(&mut self, kind: &str, body: &impl serde::Serialize, text: &str) {
-        if self.style.format == Format::Text && std::io::stdout().is_terminal() {
+        if self.style.format == Format::Text && std::io::stdout().is_terminal() && screen::has_sequences() {
             print("\u{1b}[2J\u{1b}[H");
         }
         self.document(kind, body, text);

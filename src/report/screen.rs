@@ -26,11 +26,22 @@ impl Color {
             Self::Never => false,
             Self::Auto => {
                 stream.is_terminal()
+                    && has_sequences()
                     && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
                     && env::var_os("TERM").is_none_or(|term| term != "dumb")
             }
         }
     }
+}
+
+/// Whether the console understands the sequences that colour and clear it. Windows does since version 1511, if a program asks for it:
+/// <https://learn.microsoft.com/windows/console/console-virtual-terminal-sequences>.
+pub fn has_sequences() -> bool {
+    #[cfg(windows)]
+    let has = anstyle_query::windows::enable_ansi_colors() != Some(false);
+    #[cfg(not(windows))]
+    let has = true;
+    has
 }
 
 /// How many columns a line may have: `COLUMNS`, or the terminal's; none for a pipe or a file, in which lines are

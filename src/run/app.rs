@@ -141,8 +141,9 @@ impl App {
         if self.global.yes {
             return Ok(());
         }
-        if self.global.no_input || !std::io::stdin().is_terminal() {
-            let what = format!("this changes {what} and nobody is there to confirm it");
+        let is_asked = std::io::stdin().is_terminal() && self.reporter.is_text();
+        if self.global.no_input || !is_asked {
+            let what = format!("this changes {what}, which must be confirmed");
             return Err(Fault::new(Exit::Usage, "ConfirmationNeeded", what)
                 .hint("run it again with --yes, or look first with --dry-run")
                 .into());

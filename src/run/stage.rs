@@ -197,6 +197,7 @@ fn current_release(
     let wanted = match &settings.calico.source {
         // A folder has no digest to compare; a file's digest shows whether it is the same archive.
         Source::Directory(_) => return Ok(None),
+        Source::File(file) if !Path::new(file).exists() => return Ok(None),
         Source::File(file) => Some(store::digest(Path::new(file))?),
         Source::Url(_) => settings.calico.sha256.clone(),
     };

@@ -205,5 +205,8 @@ fn verdict(node: &str, survey: &Survey, options: &DrainOptions) -> Result<()> {
         return Ok(());
     }
     let what = format!("{} of node {node} cannot be evicted", count(reasons.len(), "pod"));
-    Err(Fault::new(Exit::DrainBlocked, id, what).hint(hint).because(anyhow::Error::msg(reasons.join("\n"))))
+    Err(Fault::new(Exit::DrainBlocked, id, what)
+        .hint(hint)
+        .retryable(false)
+        .because(anyhow::Error::msg(reasons.join("\n"))))
 }

@@ -394,6 +394,7 @@ fn never(node: &str, why: String) -> Error {
         .hint(
             "scale the application up or change its budget (kubectl get pdb -A); pods evicted so far run on other nodes",
         )
+        .retryable(false)
         .because(Error::msg(why))
 }
 

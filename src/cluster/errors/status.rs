@@ -29,6 +29,7 @@ pub(super) fn fault(server: &str, call: &Call, answer: &Answer, status: Option<&
                 format!("the server at {server} is not a Kubernetes API server: it has no {path}"),
             )
             .hint("check `server` in the kubeconfig: scheme, address, port and path; a proxy or a portal may answer instead")
+            .retryable(false)
         }
         404 if resource.group.is_empty() => {
             let below = resource.subresource.as_deref().unwrap_or_default();
@@ -54,7 +55,8 @@ pub(super) fn fault(server: &str, call: &Call, answer: &Answer, status: Option<&
         410 => unreachable("ClusterListExpired", format!("{name}: the list changed faster than it could be read"))
             .hint("run the command again; if it happens each time, the API server is overloaded"),
         415 | 422 | 400 => unreachable("ClusterRejected", format!("the API server rejects {name} as not valid"))
-            .hint("the reason names the field; this version of Calico may have other rules for it"),
+            .hint("the reason names the field; this version of Calico may have other rules for it")
+            .retryable(false),
         429 if budget_of(status).is_some() => Fault::new(
             Exit::DrainBlocked,
             "DisruptionBudget",
@@ -79,9 +81,11 @@ pub(super) fn fault(server: &str, call: &Call, answer: &Answer, status: Option<&
             let where_to = answer.location().map_or_else(|| "elsewhere".to_owned(), |place| format!("to {place}"));
             unreachable("ClusterAnswer", format!("the server at {server} redirects {name} {where_to}"))
                 .hint("an API server never redirects: a login portal or proxy answers, or `server` in the kubeconfig belongs to another service")
+                .retryable(false)
         }
         other => unreachable("ClusterAnswer", format!("the API server at {server} answered {name} with HTTP {other}"))
-            .hint("check that this is the address of a Kubernetes API server, and that no proxy changes its responses"),
+            .hint("check that this is the address of a Kubernetes API server, and that no proxy changes its responses")
+            .retryable(false),
     }
 }
 

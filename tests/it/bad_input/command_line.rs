@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use super::{BUSY, CONFIG, FAILED, NOT_INSTALLED, USAGE, case, masked, screens};
-use crate::lab::Lab;
+use crate::lab::{Lab, Output};
 
 #[test]
 fn a_wrong_command_line_gets_a_suggestion() {
@@ -72,7 +72,7 @@ fn a_wrong_command_line_gets_a_suggestion() {
         hint: usage: calicoctl-win release verify <ZIP>
               see: calicoctl-win --help
     nobody to confirm
-      error: this changes the node and nobody is there to confirm it
+      error: this changes the node, which must be confirmed
         state: nothing was changed
         hint: run it again with --yes, or look first with --dry-run
     no fault
@@ -88,6 +88,27 @@ fn a_wrong_command_line_gets_a_suggestion() {
         state: nothing was changed
         hint: docs/sandbox.md shows them all by example
     ");
+}
+
+/// The question would be in no document, and the program would wait for its answer.
+#[cfg(unix)]
+#[test]
+fn a_terminal_that_gets_a_document_is_not_asked() {
+    let lab = Lab::node();
+    for format in ["json", "ndjson"] {
+        let program = lab.command(&format!("install -o {format} --sandbox node"));
+        let words: Vec<&str> = std::iter::once(program.get_program())
+            .chain(program.get_args())
+            .map(|word| word.to_str().unwrap())
+            .collect();
+        let mut terminal = std::process::Command::new("script");
+        terminal.args(["-q", "-e", "-c", &words.join(" "), "/dev/null"]).current_dir(lab.path(""));
+        for (name, value) in program.get_envs() {
+            let _ = value.map(|value| terminal.env(name, value));
+        }
+        let refused = Output::of("install", terminal).exits(64);
+        assert!(refused.stdout.contains("ConfirmationNeeded") && refused.stdout.contains("\"changed\":"), "{refused}");
+    }
 }
 
 /// The state folder as this program creates it.
