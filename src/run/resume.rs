@@ -98,11 +98,7 @@ impl Verb for Resumed {
             let keeps = keeps(cordon, standing);
             return Ok(keeps.then(|| Done { after, ..Done::nothing(None, msg) }));
         }
-        let about = standing.receipt().and_then(|receipt| receipt.about.as_ref());
-        if let Some(about) = about.filter(|_| op.context.other_machine(op.node, &self.name).is_none()) {
-            let object = op.context.current_object(op.node);
-            converge::tell_again(&object, about, &mut |event| op.app.event(&event));
-        }
+        self.tell_again(op);
         let msg = "nothing to do: no run was interrupted".to_owned();
         Ok(Some(Done { after: After::Leave, ..Done::nothing(None, msg) }))
     }
@@ -224,6 +220,15 @@ impl Resumed {
         Ok(applied)
     }
 
+    /// Writes the settings' digest to the Node, if the run could not.
+    fn tell_again(&self, op: &mut Operation<'_>) {
+        let about = op.context.standing.receipt().and_then(|receipt| receipt.about.as_ref());
+        if let Some(about) = about.filter(|_| op.context.other_machine(op.node, &self.name).is_none()) {
+            let object = op.context.current_object(op.node);
+            converge::tell_again(&object, about, &mut |event| op.app.event(&event));
+        }
+    }
+
     /// Ends what remains of a run that ended between the cordon and its first change, or after its last.
     fn check_uncordon(&mut self, op: &mut Operation<'_>) -> Result<Applied> {
         let receipt = op.context.standing.receipt();
@@ -238,6 +243,7 @@ impl Resumed {
                 .into());
         }
         self.cordon.as_ref().context("find what was interrupted")?;
+        self.tell_again(op);
         let generation = receipt.map(|receipt| receipt.generation);
         Ok(Applied { changed: 1, generation, downtime: std::time::Duration::ZERO })
     }

@@ -466,6 +466,19 @@ fn resume_uncordons_a_node_that_could_not_be_uncordoned() {
 }
 
 #[test]
+fn resume_also_writes_the_note_of_the_settings_that_the_node_lacks() {
+    let lab = Lab::installed();
+    // The cordon is the first write, the note the second.
+    let failed = lab.fails_at("api PATCH /api/v1/nodes/win-a1#2+=503", &format!("{VNI} -o json")).exits(10).json();
+    assert_eq!(failed["error"]["id"], "UncordonFailed");
+    let noted = || kubernetes_node(&lab)["metadata"]["annotations"]["calicoctl-win/settings"].clone();
+    let settings = lab.run("receipt show -o json").exits(0).json()["about"]["settings"].clone();
+    assert_ne!(noted(), settings);
+    let _done = lab.run("resume -y").exits(0);
+    assert_eq!((cordoned(&lab), noted()), (false, settings));
+}
+
+#[test]
 fn without_a_drain_the_pods_are_deleted_with_their_network_and_the_output_says_so() {
     let lab = Lab::installed();
     let done = lab.run(&format!("{VNI} --no-drain")).exits(0);
