@@ -1,5 +1,5 @@
 //! Policy-only mode: the ACLs that Felix set on the endpoints of another product's networks. HNS keeps them after Felix
-//! is removed: the pods would stay blocked by rules that nobody updates any more.
+//! is removed: the pods would remain blocked by rules that nobody updates any more.
 
 use std::fs;
 
@@ -59,8 +59,8 @@ impl Networks {
     /// When HNS cannot be asked, or refuses.
     pub fn open(&self, node: &mut dyn Node, events: Sink) -> Result<()> {
         for Endpoint { id, name, network, .. } in self.ruled(node)? {
-            node.let_all_through(&id).with_context(|| format!("take Calico's ACLs off the HNS endpoint {name}"))?;
-            events(Event::Log { message: format!("took Calico's ACLs off the HNS endpoint {name} of {network}") });
+            node.let_all_through(&id).with_context(|| format!("remove Calico's ACLs from the HNS endpoint {name}"))?;
+            events(Event::Log { message: format!("removed Calico's ACLs from the HNS endpoint {name} of {network}") });
         }
         Ok(())
     }

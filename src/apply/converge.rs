@@ -40,7 +40,7 @@ pub struct Change<'a> {
 /// Returns the steps that would bring the node to `target` now.
 ///
 /// # Errors
-/// When the node cannot be read, or an item with a name that we need is not ours.
+/// When the node cannot be read, or an item of another product has a name that Calico needs.
 pub fn plan(node: &dyn Node, standing: &Standing, target: &Target) -> Result<Vec<Step>> {
     let owned = standing.owned();
     // Services that an interrupted run stopped, and that are not meant to be stopped, are started again.
@@ -51,7 +51,7 @@ pub fn plan(node: &dyn Node, standing: &Standing, target: &Target) -> Result<Vec
     Ok(diff(target, &observed, &owned))
 }
 
-/// Refuses a network that has a name we need and that somebody else created: it is never deleted. `External` is
+/// Refuses a network that has a name of Calico's and that another product created: it is never deleted. `External` is
 /// Calico's if it has Calico's bootstrap prefix.
 fn refuse_foreign_networks(target: &Target, observed: &World, owned: &Owned) -> Result<()> {
     for (id, wanted) in &target.world {
@@ -305,7 +305,7 @@ fn reopened_journal(node: &mut dyn Node, standing: &Standing, events: Sink) -> R
 
 fn nothing_interrupted() -> Fault {
     Fault::new(Exit::NotInstalled, "NothingInterrupted", "no interrupted run to resume")
-        .hint("see where the node stands: calicoctl-win status")
+        .hint("see the state of the node: calicoctl-win status")
 }
 
 /// Journals every original that is not yet known, takes the steps, proves the result, and commits it.

@@ -51,7 +51,7 @@ pub struct Header {
     pub networks: World,
 }
 
-/// The options of a run besides its target: whoever ends the run follows them.
+/// The options of a run besides its target: the run that ends it follows them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Terms {
     /// The machine, as [`crate::facts::NodeFacts::machine_id`] has it.

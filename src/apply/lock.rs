@@ -111,13 +111,13 @@ impl Lock {
             let path = entry.with_context(|| format!("read {folder}"))?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
             match name.as_str() {
-                // The journal records that all this is to be removed.
+                // The journal records that all this must be removed.
                 "lock" | "journal.jsonl" => continue,
                 "config.yaml" => {
                     left.push(folder.join("config.yaml").to_string());
                     continue;
                 }
-                // Files of others from our releases.
+                // Files of users from removed releases.
                 store::KEPT => {
                     left.push(folder.join(store::KEPT).to_string());
                     continue;

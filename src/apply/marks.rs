@@ -1,4 +1,4 @@
-//! Items that are ours although no receipt records them: found by the marks that we leave on what we create, and by the
+//! Items that are ours although no receipt records them: found by the marks on what this program creates, and by the
 //! known names of items that cannot carry a mark.
 
 use std::collections::BTreeSet;
@@ -21,7 +21,7 @@ use crate::values::WinPath;
 const ROOT: &str = r"C:\CalicoWindows";
 
 /// Returns every item that has our mark and is not in `owned`. HNS networks, CNI files and other items that cannot
-/// carry a mark count only if a marked item shows that we installed Calico here.
+/// carry a mark count only if a marked item shows that this program installed Calico here.
 ///
 /// # Errors
 /// When the node cannot be read: a failed query does not mean that nothing is there.

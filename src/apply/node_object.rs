@@ -23,7 +23,7 @@ const LIMIT: Duration = Duration::from_secs(300);
 /// How long a container may still run after its pod was deleted from the cluster.
 const ENDS_WITHIN: Duration = Duration::from_secs(10);
 
-/// How a run was told to reach the cluster, for whoever ends it; empty for the usual way. Never the kubeconfig's
+/// How a run was told to reach the cluster, for the run that ends it; empty for the usual way. Never the kubeconfig's
 /// contents.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Access {
@@ -205,8 +205,8 @@ impl NodeObject {
         }
     }
 
-    /// Deletes the pods of this Node in which kube-proxy runs, so that their DaemonSet starts it on the network that was
-    /// made again: its load balancers went with the former one (microsoft/Windows-Containers#79). With `restart` false,
+    /// Deletes the pods of this Node in which kube-proxy runs, so that their DaemonSet starts it on the re-created
+    /// network: its load balancers went with the former one (microsoft/Windows-Containers#79). With `restart` false,
     /// and where that fails, they are only named: the network works without it.
     pub fn restart_kube_proxy(&self, restart: bool, events: Sink) {
         let known = match self.while_it_answers(|cluster| cluster.pods_on(&self.name)) {

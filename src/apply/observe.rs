@@ -31,7 +31,7 @@ pub fn observe(node: &dyn Node, target: &Target, owned: &Owned) -> Result<World>
     Ok(world)
 }
 
-/// Returns the services of others that depend on one of these, also indirectly.
+/// Returns the services of other products that depend on one of these, also indirectly.
 ///
 /// # Errors
 /// When the service manager cannot be asked.
@@ -48,7 +48,7 @@ pub fn dependents(node: &dyn Node, services: &[String]) -> Result<BTreeSet<Strin
     Ok(found)
 }
 
-/// Returns the running services of others, among those that a run to this target may stop.
+/// Returns the running services of other products, among those that a run to this target may stop.
 pub(super) fn others_running(node: &dyn Node, target: &Target, owned: &Owned) -> Result<BTreeSet<Id>> {
     let services = diff::services(target, owned);
     let mut running = BTreeSet::new();

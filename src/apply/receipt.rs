@@ -61,7 +61,7 @@ pub struct About {
     pub archive: Option<Sha256>,
     /// Where the release was fetched from.
     pub source: String,
-    /// Name of the token secret that we created in the Calico namespace, if we did.
+    /// Name of the token secret that this program created in the Calico namespace, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_secret: Option<String>,
     /// The path of the kubeconfig that the run was told to use, and its context, so that later runs reach the cluster

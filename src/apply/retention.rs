@@ -23,7 +23,7 @@ struct Bounds {
 
 const BOUNDS: Bounds = Bounds { generations: 5, receipts: 50, store: 1 << 30 };
 
-/// Deletes what was stored for a run that then never began: a token must not remain. Not while a run is to be ended.
+/// Deletes what was stored for a run that then never began: a token must not remain. Not while a run must be ended.
 /// Reports by an event what cannot be deleted.
 pub fn tidy(node: &dyn Node, standing: &Standing, events: Sink) {
     if let Standing { receipts, journal: None, .. } = standing {

@@ -141,7 +141,7 @@ impl<'a> Engine<'a> {
                 if !noticed && touches_host_network(step, &steps) {
                     noticed = true;
                     (self.events)(Event::ConnectivityNotice {
-                        message: "Windows is about to rebuild the virtual switch: this machine's network pauses and remote sessions may drop; the run goes on without them".into(),
+                        message: "Windows is about to rebuild the virtual switch: this machine's network pauses and remote sessions may drop; the run continues without them".into(),
                         resume_with: "calicoctl-win status --wait".into(),
                     });
                 }
@@ -216,7 +216,7 @@ fn on_two_adapters(node: &dyn Node) -> Result<String> {
     })
 }
 
-/// Returns the steps that are still needed. Folders of ours remain while they contain files of others.
+/// Returns the steps that are still needed. Folders of this program remain while they contain files of users.
 fn left(node: &dyn Node, target: &Target, owned: &Owned) -> Result<Vec<Step>> {
     let mut left = diff(target, &observe(node, target, owned)?, owned);
     left.retain(|step| !matches!(step, Step::Put { id: Id::Dir(_), after: None, .. }));

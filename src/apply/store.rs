@@ -19,7 +19,7 @@ use crate::paths;
 use crate::plan::Owned;
 use crate::values::{Sha256, WinPath};
 
-/// The store's name for a folder that we did not create.
+/// The store's name for a folder that another program created.
 pub const FOREIGN: &str = Tree::FOREIGN;
 
 /// The path of a file's bytes.
@@ -125,8 +125,8 @@ impl Original {
     }
 }
 
-/// Stores the bytes of an original before it is first changed, and records whose they are. A folder that we did not
-/// create stays in the store without such a record.
+/// Stores the bytes of an original before it is first changed, and records whose they are. A folder that another
+/// program created stays in the store without such a record.
 ///
 /// # Errors
 /// As [`add_file`].
@@ -329,7 +329,7 @@ fn free_folder(node: &dyn Node, folder: &WinPath, name: &str) -> WinPath {
     free
 }
 
-/// Returns the files that we wrote into a release, if nothing was there before, relative to it and in lower case:
+/// Returns the files that this program wrote into a release, if nothing was there before, relative to it and in lower case:
 /// etcd's key for example.
 fn written(receipts: &[&Receipt]) -> BTreeSet<String> {
     let mut written = BTreeSet::new();

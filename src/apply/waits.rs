@@ -19,7 +19,7 @@ use crate::plan::show;
 use crate::report::event::Sink;
 use crate::wait::Wait;
 
-/// How often a wait polls. Small compared with anything Windows does, and the most delay that we add.
+/// How often a wait polls. Small compared with anything Windows does, and the longest delay that it adds.
 pub(super) const LOOK: Duration = Duration::from_millis(50);
 
 /// How often HNS is asked: while it makes a vSwitch, each question waits for it and keeps it from its work.
@@ -61,7 +61,7 @@ pub(super) fn await_item(node: &mut dyn Node, id: &Id, wanted: &State, within: D
 /// What an item lacks to be as wanted, for people; none if it lacks nothing.
 fn still_missing(node: &dyn Node, id: &Id, wanted: &State) -> Result<Option<String>> {
     Ok(match node.get(id)? {
-        // One that Calico does not find is not there yet: CalicoNode makes it again.
+        // One that Calico does not find is not there yet: CalicoNode re-creates it.
         Some(have) if have.satisfies(wanted) => {
             unseen_network(node)?.map(|_| "version 2 of HNS does not show it".into())
         }

@@ -95,7 +95,7 @@ pub(super) const GROUPS: [(&str, &[&str]); 6] = [
     ("Machine", &["selftest", "completion", "options", "version"]),
 ];
 
-/// What people type most, by command; each runs as it stands.
+/// What people type most, by command; each can be pasted.
 pub(super) const EXAMPLES: [(&str, &[&str]); 27] = [
     ("preflight", &["preflight", "preflight -c node.yaml --wait", "preflight --fix"]),
     ("plan", &["plan -c node.yaml", "plan -c node.yaml --out plan.json", "plan --uninstall"]),

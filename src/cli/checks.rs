@@ -1,4 +1,4 @@
-//! The report of the checks, as `preflight` and `cluster check` show it.
+//! The report of the checks that `preflight` and `cluster check` show.
 
 use anyhow::Result;
 

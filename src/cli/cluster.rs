@@ -59,7 +59,7 @@ fn prepare(app: &mut App, remote: &Remote, facts: &ClusterFacts, apply: bool) ->
     if let Some(patch) = left.patches.first() {
         let what = format!("{} was patched, and is as before: {}", patch.object, patch.why);
         return Err(Fault::new(Exit::VerifyFailed, "ClusterPatchReverted", what)
-            .hint("something owns that object and takes the change back: change it there\nto see what: kubectl get OBJECT -o yaml --show-managed-fields")
+            .hint("something owns that object and reverts the change: change it there\nto see what: kubectl get OBJECT -o yaml --show-managed-fields")
             .into());
     }
     Ending::result(RunResult::new(Exit::Ok, true, format!("{} made", counted(patches.len()))))

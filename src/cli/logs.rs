@@ -72,7 +72,7 @@ pub(crate) fn run(args: &Logs, app: &mut App) -> Result<Ending> {
         loop {
             std::thread::sleep(LOOK_EVERY);
             for log in files(&*node, of).into_iter().filter(is_meant) {
-                // A file that is shorter than the part we read is a new one; the rest of the previous one is in the
+                // A file that is shorter than the part that was read is a new one; the rest of the previous one is in the
                 // newest rotated file.
                 let from = read.get(&log).copied().unwrap_or(0);
                 let size = fs::metadata(&log).map_or(0, |about| about.len());

@@ -127,7 +127,7 @@ fn text(receipt: &Receipt, line: &Generation) -> String {
                 about.source
             ));
             let back = if line.standing {
-                "It stands.".to_owned()
+                "It is current.".to_owned()
             } else if line.can_go_back {
                 format!("Return to it: calicoctl-win rollback --to {}", receipt.generation)
             } else {

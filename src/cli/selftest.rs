@@ -71,7 +71,7 @@ fn quirks(app: &App) -> parts::Quirks {
     }
 }
 
-/// Takes the lock of the runs that change the node. Where we have never been there is nothing to lock, and nothing is
+/// Takes the lock of the runs that change the node. Without a state folder there is nothing to lock, and nothing is
 /// left for it.
 fn lock(app: &App, node: &mut dyn Node) -> Result<Option<Lock>> {
     if !node.disk(&WinPath::known(STATE_DIR).join("lock")).exists() {

@@ -224,7 +224,7 @@ fn text(status: &NodeStatus, app: &App) -> String {
             format!("Set spec.vxlanVNI of FelixConfiguration default to this node's, or change this node: {back}")
         }
         (_, Overall::Degraded | Overall::Failed) if repairs(status) => {
-            format!("Put it right: {}", app.command("repair"))
+            format!("Repair it: {}", app.command("repair"))
         }
         (_, Overall::Degraded | Overall::Failed) => format!("Look closer: {}", app.command("logs")),
         (_, Overall::NotInstalled) => format!("Install it: {}", app.command("install")),

@@ -44,7 +44,7 @@ pub enum Use {
 ///
 /// # Errors
 /// Fault `OthersMayWrite`, and for what cannot be checked. A missing file is left to its reader.
-pub fn believe(node: Option<&dyn Node>, file: &Path, used: Use, what: &str) -> Result<()> {
+pub fn check(node: Option<&dyn Node>, file: &Path, used: Use, what: &str) -> Result<()> {
     let host = super::machine().ok();
     let nodes: Vec<(&dyn Node, Caller)> =
         node.into_iter().chain(host.as_deref()).map(|node| (node, node.caller())).collect();
@@ -171,7 +171,7 @@ fn refused(what: &str, file: &str, at: &str, acl: &Acl, caller: &Caller, other: 
     for command in commands {
         let _ = write!(hint, "\n{command}");
     }
-    Fault::new(Exit::UntrustedFile, OTHERS_MAY_WRITE, format!("{what} {file} is not believed: {may}")).hint(hint)
+    Fault::new(Exit::UntrustedFile, OTHERS_MAY_WRITE, format!("{what} {file} cannot be trusted: {may}")).hint(hint)
 }
 
 /// The commands that restrict a file to administrators and the caller, each a line for both cmd and PowerShell. Others

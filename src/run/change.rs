@@ -394,8 +394,8 @@ impl Configured<'_> {
     fn apply(&mut self, op: &mut Operation<'_>, works: &Works) -> Result<Applied> {
         let Self { prepared, kind, trial, .. } = self;
         let standing = &op.context.standing;
-        // A release of ours that stays in place is not re-created, so it must be safe as it is. One that we did not
-        // create is moved away whole.
+        // A release of ours that stays in place is not re-created, so it must be safe as it is. One that another program
+        // created is moved away whole.
         let root = prepared.resolved.settings.calico.root.clone();
         let tree = Id::Tree(root.clone());
         let ours = standing.owned().contains_key(&tree)

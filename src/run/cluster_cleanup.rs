@@ -13,14 +13,14 @@ use crate::cluster::{Cluster, Released};
 /// How long the cluster may take for this.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Returns the token secret that an install created, as `namespace/name`: every node with a token of it loses access
+/// Returns the token secret that an install created, `namespace/name`: every node with a token of it loses access
 /// when it is deleted.
 pub(crate) fn token_secret(standing: &Standing) -> Option<String> {
     let mut abouts = standing.receipts.iter().rev().filter_map(|receipt| receipt.about.as_ref());
     abouts.find_map(|about| Some(format!("{}/{}", about.calico_namespace, about.token_secret.as_ref()?)))
 }
 
-/// Deletes on request what Calico wrote for the Node, including its IPAM blocks, and the token secret that we created.
+/// Deletes on request what Calico wrote for the Node, including its IPAM blocks, and the token secret that this program created.
 /// Returns the commands for what remains.
 pub(crate) fn clear(op: &mut Operation<'_>, removal: Removal) -> Vec<String> {
     let Operation { app, context, node, .. } = op;

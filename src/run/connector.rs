@@ -50,7 +50,7 @@ impl Connector {
     }
 
     /// Connects to the cluster that a kubeconfig file on this machine names; `node` as in
-    /// [`crate::node::trust::believe`].
+    /// [`crate::node::trust::check`].
     pub fn by_file(&self, node: Option<&dyn Node>, file: &Path, connection: &Connection) -> Result<Cluster> {
         let (context, limits) = (connection.context.as_deref(), connection.limits());
         check_kubeconfig(node, file, context)?;

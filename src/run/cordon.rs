@@ -31,7 +31,7 @@ use crate::settings::Limits;
 pub(crate) enum After {
     /// It is uncordoned if a run of ours cordoned it.
     Uncordon,
-    /// It is uncordoned, whoever cordoned it.
+    /// It is uncordoned, even if another user cordoned it.
     UncordonAlways,
     /// It stays cordoned, for the reason that ends this sentence. No run undoes that any more.
     Keep(String),

@@ -8,7 +8,7 @@ use crate::node::{Listing, Node};
 use crate::plan::files_in_use::{UserOfFiles, moved_aside, users_of_files};
 use crate::plan::{Step, Target};
 
-/// Refuses to move a folder from which a service of others runs.
+/// Refuses to move a folder from which a service of another product runs.
 pub(crate) fn refuse_files_in_use(node: &dyn Node, steps: &[Step], target: &Target, release: &Manifest) -> Result<()> {
     let Some(root) = moved_aside(steps) else { return Ok(()) };
     let mut services = Vec::new();

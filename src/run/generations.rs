@@ -233,7 +233,7 @@ impl Restored {
         let Some(state) = missing(op.node).into_iter().next() else { return Ok(()) };
         let what = format!("the store does not hold what generation {} needs: {}", self.number, show::state(&state));
         Err(Fault::new(Exit::Conflict, "GenerationGone", what)
-            .hint("make it again from its config: calicoctl-win reconfigure -c FILE")
+            .hint("re-create it from its config: calicoctl-win reconfigure -c FILE")
             .into())
     }
 }

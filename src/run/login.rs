@@ -226,7 +226,7 @@ pub(crate) fn try_members(
 
 pub(crate) fn etcd_files_at(node: &dyn Node, tls: &EtcdTls) -> Result<EtcdFiles> {
     let read = |path: &WinPath| {
-        trust::believe(Some(node), &node.disk(path), Use::Read, "etcd's file")?;
+        trust::check(Some(node), &node.disk(path), Use::Read, "etcd's file")?;
         std::fs::read_to_string(node.disk(path)).map_err(|cause| {
             let fault = Fault::new(Exit::InvalidConfig, "EtcdFileMissing", format!("cannot read {path}, a file of etcd's client"))
                 .hint("copy etcd's client key, certificate and CA to the node, or name the secret that has them: spec.datastore.etcd.tlsSecretRef");

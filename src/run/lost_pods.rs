@@ -46,7 +46,7 @@ pub(crate) fn recreate(
         let is_its =
             |pod: &&PodOnNode| lost.ip.is_some_and(|ip| pod.addresses.contains(&ip) && !attached.contains(&ip));
         let Some(pod) = known.iter().find(is_its) else { continue };
-        let mut why = Error::msg("nothing would make it again");
+        let mut why = Error::msg("nothing would re-create it");
         let deleted = pod.controller.is_some()
             && logins.iter().any(|login| match login.delete_pod(pod) {
                 Ok(()) => true,
@@ -56,8 +56,8 @@ pub(crate) fn recreate(
                 }
             });
         let (told, message) = if deleted {
-            let told = "lost its network when the machine booted: deleted, so that it is made again";
-            (told, format!("deleted pod {pod}, which lost its network at the boot; its controller makes it again"))
+            let told = "lost its network when the machine booted: deleted, so that it is re-created";
+            (told, format!("deleted pod {pod}, which lost its network at the boot; its controller re-creates it"))
         } else {
             left.push(LostEndpoint { pod: Some(pod.to_string()), ..lost.clone() });
             let told = "has had no network since the machine booted, and must be deleted";

@@ -13,7 +13,7 @@ use crate::report::explain;
 use crate::report::reporter::{Format, Style};
 use crate::report::screen::Color;
 
-/// A plan that was confirmed on the screen of another process, as `DIGEST:LINES`.
+/// A plan that was confirmed on the screen of another process: `DIGEST:LINES`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfirmedPlan {
     pub digest: String,

@@ -201,7 +201,7 @@ pub(crate) struct Planned {
     pub target: Target,
     pub steps: Vec<Step>,
     pub plan: Plan,
-    /// Whether the user wants the node drained, over the config.
+    /// Whether the user asked for a drain, or for none; the config decides otherwise.
     pub drains: Option<bool>,
     pub flags: DrainFlags,
     /// How the node is drained, if it is.

@@ -51,7 +51,7 @@ struct Resumed {
     /// A Node that an ended run left cordoned.
     cordon: Option<Cordon>,
     name: String,
-    /// An uninstall was interrupted, and is to be finished.
+    /// An uninstall was interrupted, and must be finished.
     removes: bool,
     outcome: RemovalOutcome,
 }

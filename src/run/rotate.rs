@@ -143,7 +143,7 @@ pub(crate) fn renew(node: &mut dyn Node, path: &WinPath, connector: &Connector) 
     let _lock = Lock::take(node, &holder, Duration::ZERO, &mut |_| ())?;
     if read(node)? != text {
         let what = format!("{path} was written by another run meanwhile");
-        return Err(Fault::new(Exit::Busy, "Busy", what).hint("nothing is to be done: that one counts").into());
+        return Err(Fault::new(Exit::Busy, "Busy", what).hint("nothing needs to be done: that one counts").into());
     }
     let standing = Standing::load(node)?;
     renewal::may_begin(&standing)?;

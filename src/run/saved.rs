@@ -65,7 +65,7 @@ impl Saved {
         let again = "make one with: calicoctl-win plan --out FILE";
         let place = on_node(app, file).map_or_else(|| file.to_owned(), |path| node.disk(&path));
         if place.exists() {
-            trust::believe(Some(node), &place, Use::Read, "the saved plan")?;
+            trust::check(Some(node), &place, Use::Read, "the saved plan")?;
         }
         let text = fs::read_to_string(&place).map_err(|error| {
             Fault::new(Exit::InvalidConfig, "PlanInvalid", format!("cannot read the saved plan {}", file.display()))

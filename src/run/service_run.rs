@@ -71,7 +71,7 @@ pub(crate) fn serve(role: Role, foreground: bool, app: &mut App) -> Result<Endin
     Err(not_a_service(role.word()))
 }
 
-/// Starts, in session 0, what another process of ours wants to outlive its session.
+/// Starts, in session 0, what another process of this program needs after its session.
 ///
 /// # Errors
 /// `NotAService` if another process started it.

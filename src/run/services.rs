@@ -24,7 +24,7 @@ use crate::plan::order::SERVICES;
 use crate::report::document::RunResult;
 use crate::report::event::Event;
 
-/// Starts, stops or restarts Calico's services, with those of others that depend on them.
+/// Starts, stops or restarts Calico's services, with those of other products that depend on them.
 ///
 /// # Errors
 /// As [`pipeline::run`]; `NotInstalled`; errors of Windows; and what keeps the services from working.
@@ -114,7 +114,7 @@ impl Verb for Switched {
     }
 }
 
-/// Returns the services of others that depend on ours, in the order in which they start.
+/// Returns the services of other products that depend on these, in the order in which they start.
 fn dependents(node: &dyn Node, ours: &[String]) -> Result<Vec<String>> {
     let mut needed = BTreeMap::new();
     for name in observe::dependents(node, ours)? {

@@ -16,7 +16,7 @@ use crate::apply::lock::Lock;
 use crate::fault::{Exit, Fault};
 use crate::plan::show::{Disruption, Plan};
 
-/// Whether the change is to be made by a run in session 0, which this process stays with.
+/// Whether the change is made by a run in session 0, which this process stays with.
 pub(crate) fn is_due(app: &App, plan: &Plan) -> bool {
     plan.disruption == Disruption::HostNetwork
         && app.global.sandbox.is_none()

@@ -161,7 +161,7 @@ fn check_trusted(node: Option<&dyn Node>, file: &Path) -> Result<()> {
     if file.as_os_str() == "-" {
         return Ok(());
     }
-    trust::believe(node, file, Use::Read, "the config")
+    trust::check(node, file, Use::Read, "the config")
 }
 
 /// Reads a config document from a file, or with `-` from stdin. An empty one is an error: a failed write, or an empty
@@ -268,7 +268,7 @@ fn forget_release(config: &mut Value) {
     }
 }
 
-/// How a run was told to reach the cluster, for whoever ends it: the kubeconfig that was named, as an absolute path, and
+/// How a run was told to reach the cluster, for the run that ends it: the kubeconfig that was named, as an absolute path, and
 /// its context.
 pub(crate) fn access_of(connection: &Connection) -> Access {
     let named = connection.kubeconfig_from != Origin::Default;
@@ -283,7 +283,7 @@ pub(crate) fn whole(file: &str) -> String {
     std::path::absolute(file).unwrap_or_else(|_| PathBuf::from(file)).display().to_string()
 }
 
-/// Returns how the run that is to be ended reached the cluster, or the one that made the current generation; for a
+/// Returns how the run that must be ended reached the cluster, or the one that made the current generation; for a
 /// removal, also if Calico is removed already.
 fn access(standing: &Standing, row: &Row) -> Option<Document> {
     let journal = standing.journal.as_ref();

@@ -156,7 +156,7 @@ impl Verb for Kept {
             None => late("the change is not complete yet", "wait for it with: calicoctl-win status --wait"),
             Some(deadline) if Timestamp::now() >= deadline => late(
                 "the time to confirm the change is over, and it is being reverted",
-                "wait for that with: calicoctl-win status --wait\nthen make the change again",
+                "wait for that with: calicoctl-win status --wait\nthen repeat the change",
             ),
             Some(_) => Ok(None),
         }
@@ -331,7 +331,7 @@ fn bring_back(op: &mut Operation<'_>, trial: &Trial) -> Result<Applied> {
     });
     match drained {
         Err(error) if op.app.record().outcome != Outcome::HalfWay => {
-            op.app.warn("NotDrained", format!("pods stay on this node and lose their network: {error:#}"));
+            op.app.warn("NotDrained", format!("pods remain on this node and lose their network: {error:#}"));
             back(op, None)
         }
         ended => ended,
@@ -340,7 +340,7 @@ fn bring_back(op: &mut Operation<'_>, trial: &Trial) -> Result<Applied> {
 
 fn former<'a>(standing: &'a Standing, trial: &Trial) -> Result<&'a Receipt> {
     standing.receipts.iter().find(|receipt| receipt.generation == trial.from).ok_or_else(|| {
-        let what = format!("the receipt of generation {}, which the trial is to be reverted to, is gone", trial.from);
+        let what = format!("the receipt of generation {}, to which the trial must be reverted, is gone", trial.from);
         Fault::new(Exit::FailedIncomplete, "GenerationGone", what)
             .hint("keep the change with: calicoctl-win confirm\nor make the former one from its config")
             .into()

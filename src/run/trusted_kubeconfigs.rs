@@ -39,15 +39,15 @@ pub(crate) fn programs_kubeconfigs(node: &dyn Node) -> Vec<WinPath> {
 /// # Errors
 /// `UntrustedFile`.
 pub(crate) fn check_kubeconfig(node: Option<&dyn Node>, file: &Path, context: Option<&str>) -> Result<()> {
-    trust::believe(node, file, Use::Read, "the kubeconfig")?;
+    trust::check(node, file, Use::Read, "the kubeconfig")?;
     // The code that reads the file reports why it cannot be read.
     let Ok(text) = std::fs::read_to_string(file) else { return Ok(()) };
     let named = cluster::files_of(&text, file.parent().unwrap_or(Path::new("")), context);
     for file in &named.read {
-        trust::believe(node, file, Use::Read, "the kubeconfig's file")?;
+        trust::check(node, file, Use::Read, "the kubeconfig's file")?;
     }
     for program in &named.run {
-        trust::believe(node, program, Use::Run, "the kubeconfig's plugin")?;
+        trust::check(node, program, Use::Run, "the kubeconfig's plugin")?;
     }
     Ok(())
 }

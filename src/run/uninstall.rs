@@ -120,7 +120,7 @@ impl Verb for Removed {
         if !outcome.ruled.is_empty() {
             let names: Vec<&str> = outcome.ruled.iter().map(|endpoint| endpoint.name.as_str()).collect();
             op.app.reporter.tell(&format!(
-                "Network policies end for the pods of these HNS endpoints, which let everything through then: {}",
+                "Network policies end for the pods of these HNS endpoints, which then allow all traffic: {}",
                 names.join(", ")
             ));
         }
@@ -240,9 +240,7 @@ impl RemovalOutcome {
         let there = if self.ruled.is_empty() { Vec::new() } else { op.node.endpoints().unwrap_or_default() };
         let ruled = there.iter().filter(|endpoint| self.ruled.iter().any(|before| before.id == endpoint.id));
         stays.extend(ruled.map(|Endpoint { name, network, .. }| {
-            format!(
-                "ACLs that let everything through on the HNS endpoint {name} of {network}, until its pod is made again"
-            )
+            format!("ACLs that allow all traffic on the HNS endpoint {name} of {network}, until its pod is re-created")
         }));
         for line in &stays {
             op.app.reporter.tell(&format!("Left: {line}."));
@@ -278,7 +276,7 @@ pub(crate) fn look(node: &dyn Node, standing: &Standing, facts: &NodeFacts) -> R
     Ok((target, steps, plan))
 }
 
-/// Returns services and networks with Calico's names that still exist: of others, or created again since.
+/// Returns services and networks with Calico's names that still exist: of other products, or created again since.
 fn what_stays(node: &dyn Node) -> Vec<String> {
     let stays = |id: Id, what: String, why: &str| match node.get(&id) {
         Ok(there) => there.map(|_| format!("{what}, which {why}")),

@@ -256,7 +256,7 @@ fn a_file_that_others_could_replace_is_not_trusted() {
         let folder = folder(node, "Glaube");
         let (id, file) = (Id::Dir(folder.clone()), folder.join("config.yaml"));
         fs::write(node.disk(&file), "spec: {}").unwrap();
-        let believe = |node: &dyn Node, used| trust::believe(Some(node), &node.disk(&file), used, "the config");
+        let believe = |node: &dyn Node, used| trust::check(Some(node), &node.disk(&file), used, "the config");
         believe(node, Use::Read).unwrap();
         believe(node, Use::Run).unwrap();
 

@@ -72,7 +72,7 @@ fn after_a_boot_no_pod_keeps_an_address_without_an_endpoint() {
     };
     assert_ne!(daemons(&after).0, daemons(&before).0, "it was made again");
     assert_eq!(daemons(&after).1, "Running");
-    let said = json!("lost its network when the machine booted: deleted, so that it is made again");
+    let said = json!("lost its network when the machine booted: deleted, so that it is re-created");
     let told = events(&lab);
     assert!(told.len() == before.len() && told.iter().all(|(_, message)| *message == said), "{told:#?}");
     assert!(lab.on_node(CONF).is_file() && !lab.on_node(&format!("{CONF}.withdrawn")).exists());

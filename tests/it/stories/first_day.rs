@@ -74,7 +74,7 @@ fn the_first_steps_install_check_and_uninstall() {
     [ 3/11] registry        Application\calicoctl-win, Tigera\Calico  SECONDS
     [ 4/11] firewall        Overlay Traffic 4789 UDP, kubectl exec 10250  SECONDS
     [ 5/11] services        CalicoFelix, CalicoNode  SECONDS
-    [NOTE]  Windows is about to rebuild the virtual switch: this machine's network pauses and remote sessions may drop; the run goes on without them. If this session drops: calicoctl-win status --wait --sandbox node
+    [NOTE]  Windows is about to rebuild the virtual switch: this machine's network pauses and remote sessions may drop; the run continues without them. If this session drops: calicoctl-win status --wait --sandbox node
     [ 6/11] services-start  CalicoNode  SECONDS
     [ 7/11] wait-network    Calico, External  SECONDS
     [ 8/11] node-startup    CalicoNode  SECONDS
@@ -154,7 +154,7 @@ fn the_first_steps_install_check_and_uninstall() {
     [ 6/10] registry        Tigera\Calico, Application\calicoctl-win  SECONDS
     [ 7/10] files           services.json, felix.json, calico.exe and 2 more  SECONDS
     [ 8/10] release         C:\CalicoWindows, C:\Program Files\calicoctl-win  SECONDS
-    [NOTE]  Windows is about to rebuild the virtual switch: this machine's network pauses and remote sessions may drop; the run goes on without them. If this session drops: calicoctl-win status --wait --sandbox node
+    [NOTE]  Windows is about to rebuild the virtual switch: this machine's network pauses and remote sessions may drop; the run continues without them. If this session drops: calicoctl-win status --wait --sandbox node
     [ 9/10] hns-network     External, Calico  SECONDS
     [10/10] annotate        node win-a1 says nothing of Calico any more  SECONDS
     Kept: what Calico wrote in the cluster for Node win-a1, its IPAM blocks among it (--cluster-traces removes them).

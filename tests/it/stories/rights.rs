@@ -132,7 +132,7 @@ fn a_kubeconfig_in_kubeadms_folder_is_trusted_and_a_plugin_beside_it_is_not() {
     let plugin = lab.path("plugin").display().to_string();
     kubeconfig_with_plugin(&lab, "C/k/config", &plugin);
     let _unreached = lab.run(r"cluster check --kubeconfig C:\k\config").exits(7);
-    assert!(has_run(&lab), "it is believed");
+    assert!(has_run(&lab), "it is trusted");
 
     fs::remove_file(lab.path("ran")).unwrap();
     kubeconfig_with_plugin(&lab, "C/k/config", "./login.exe");

@@ -203,7 +203,7 @@ fn the_result_of_an_install() {
     [ 4/11] firewall        Overlay Traffic 4789 UDP, kubectl exec 10250  SECONDS
     [ 5/11] services        CalicoFelix, CalicoNode  SECONDS
     [NOTE]  Windows is about to rebuild the virtual switch: this machine's network
-            pauses and remote sessions may drop; the run goes on without them. If
+            pauses and remote sessions may drop; the run continues without them. If
             this session drops: calicoctl-win status --wait --sandbox node
     [ 6/11] services-start  CalicoNode  SECONDS
     [ 7/11] wait-network    Calico, External  SECONDS

@@ -252,14 +252,13 @@ fn policy_only_leaves_no_acls_on_remaining_pods() {
     assert!(acls(&lab).starts_with(r#""Block" "In", "Block" "Out""#), "Felix keeps policies: {}", acls(&lab));
 
     let open = r#""Allow" "In", "Allow" "Out""#;
-    let before = "Network policies end for the pods of these HNS endpoints, which let everything through then: web-1";
+    let before = "Network policies end for the pods of these HNS endpoints, which then allow all traffic: web-1";
     assert!(lab.run("uninstall --dry-run").exits(0).stdout.contains(before));
     let gone = lab.copy();
     let shown = gone.run("uninstall -y").exits(0).stdout;
     assert_eq!(acls(&gone), open);
     assert!(shown.contains(before) && !shown.contains("as it was before"), "{shown}");
-    let left =
-        "Left: ACLs that let everything through on the HNS endpoint web-1 of azure, until its pod is made again.";
+    let left = "Left: ACLs that allow all traffic on the HNS endpoint web-1 of azure, until its pod is re-created.";
     assert!(shown.contains(left), "{shown}");
 
     for at in ["put acls=exit-before", "put acls=exit-after"] {
