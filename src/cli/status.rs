@@ -17,7 +17,9 @@ use crate::report::document::{NodeStatus, Overall, ServiceStatus};
 use crate::report::text::at;
 use crate::run::Ending;
 use crate::run::app::App;
-use crate::run::node_status::{NOT_STARTED, WITHDRAWN, detail, measure, no_new_pods, only_mixed_vni, settled};
+use crate::run::node_status::{
+    NOT_STARTED, WITHDRAWN, detail, has_services, measure, no_new_pods, only_mixed_vni, settled,
+};
 use crate::run::records;
 use crate::wait::{self, Wait};
 
@@ -227,6 +229,10 @@ fn text(status: &NodeStatus, app: &App) -> String {
             format!("Repair it: {}", app.command("repair"))
         }
         (_, Overall::Degraded | Overall::Failed) => format!("Look closer: {}", app.command("logs")),
+        (_, Overall::NotInstalled) if has_services(status) => {
+            let import = app.command("config import --live --out node.yaml");
+            format!("Adopt it:\n  {import}\n  {}", app.command("install -c node.yaml"))
+        }
         (_, Overall::NotInstalled) => format!("Install it: {}", app.command("install")),
         _ => String::new(),
     };

@@ -62,6 +62,9 @@ pub(crate) fn measure(app: &mut App, node: &dyn Node) -> Result<NodeStatus> {
     if let Some(receipt) = receipt {
         steps = fill(app, node, &standing, receipt, &mut status)?;
     }
+    if receipt.is_none() && standing.journal.is_none() && has_services(&status) {
+        status.reasons.push("Calico's services were installed by another program, such as Calico's scripts".into());
+    }
     status.cni = cni(node, &standing, &status)?;
     let lost: Vec<String> = cni_gate::lost(node)?.iter().map(ToString::to_string).collect();
     if !lost.is_empty() {
@@ -410,6 +413,11 @@ fn judge(status: &mut NodeStatus) {
 
 pub(crate) fn of_mixed_vni(MixedVni { node, cluster }: MixedVni) -> String {
     format!("VNI {node} here, {cluster} in FelixConfiguration: pods here reach none of nodes with VNI {cluster}")
+}
+
+/// Whether Windows has a service of Calico's.
+pub(crate) fn has_services(status: &NodeStatus) -> bool {
+    status.services.iter().any(|service| service.state != "Absent")
 }
 
 /// Whether waiting cannot change the result: the administrator decides about the VNI.

@@ -230,8 +230,8 @@ impl Planned {
             if needs {
                 op.app.warn(
                     "NotDrained",
-                    "the pods on this node lose their network: those with a controller are deleted, so that it makes \
-                     them again; the others must be deleted by hand",
+                    "the pods on this node lose their network: those with a controller are deleted, so that it re-creates \
+                     them; the others must be deleted by hand",
                 );
             }
             return Ok(());

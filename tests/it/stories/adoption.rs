@@ -91,6 +91,28 @@ fn a_plan_says_what_happens_to_the_scripts_services() {
 }
 
 #[test]
+fn status_says_that_the_scripts_calico_runs_and_how_to_adopt_it() {
+    let lab = scripts_node();
+    let shown = lab.run("status").exits(16).stdout;
+    let (_, end) = shown.split_once("OVERALL: ").unwrap();
+    insta::assert_snapshot!(end, @r"
+    NOTINSTALLED
+    ! Calico's services were installed by another program, such as Calico's scripts
+     COMPONENT    STATE    DETAIL
+     CalicoNode   Running  pid 3108
+     CalicoFelix  Running  pid 3104
+     CalicoConfd  Running  pid 3100
+     HNS network  nat      NAT
+    Adopt it:
+      calicoctl-win config import --live --out node.yaml --sandbox node
+      calicoctl-win install -c node.yaml --sandbox node
+    result: NOT_INSTALLED (exit 16) changed=false reboot=false
+    ");
+    let _there = lab.run("install -y").exits(0);
+    assert_eq!(lab.healthy()["reasons"], Value::Array(vec![]));
+}
+
+#[test]
 fn a_kubelet_that_runs_from_calicos_folder_keeps_working() {
     let lab = scripts_node();
     lab.edit_yaml(|yaml| {

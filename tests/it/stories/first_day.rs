@@ -145,7 +145,7 @@ fn the_first_steps_install_check_and_uninstall() {
     Plan: 0 to create, 0 to update, 21 to delete.
     Disruption: pods on this node lose their network; the host's pauses, remote sessions may drop.
     Removed for good (--purge): C:\ProgramData\calicoctl-win with 1 generation to roll back to, the stored configs and the logs; config.yaml in it stays.
-    [WARN]  NotDrained: the pods on this node lose their network: those with a controller are deleted, so that it makes them again; the others must be deleted by hand
+    [WARN]  NotDrained: the pods on this node lose their network: those with a controller are deleted, so that it re-creates them; the others must be deleted by hand
     [ 1/10] cni-conf        C:\Program Files\containerd\cni\conf\10-calico.conf  SECONDS
     [ 2/10] pods            Calico, External  SECONDS
     [ 3/10] services-stop   CalicoFelix, CalicoNode  SECONDS
