@@ -361,7 +361,9 @@ fn foreign_files(tree: &Path, manifest: &Manifest, written: &BTreeSet<String>) -
         Some(Tree::Drifted { files, .. }) => files.into_iter().map(PathBuf::from).collect(),
         _ => Vec::new(),
     };
-    found.retain(|file| tree.join(file).exists());
+    // A program that differs is damaged: users edit texts.
+    let is_text = |file: &PathBuf| file.extension().is_none_or(|kind| kind != "exe" && kind != "dll");
+    found.retain(|file| is_text(file) && tree.join(file).exists());
     let mut folders = vec![PathBuf::new()];
     while let Some(folder) = folders.pop() {
         for (name, path) in entries(&tree.join(&folder))? {

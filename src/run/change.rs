@@ -190,26 +190,7 @@ impl Verb for Configured<'_> {
     }
 
     fn judge(&mut self, op: &mut Operation<'_>) -> Result<Option<Done>> {
-        if let Some(Downgrade { from, to }) =
-            self.prepared.planned.plan.downgrade.as_ref().filter(|_| !self.request.downgrade)
-        {
-            let what = format!("this is a downgrade: Calico {from} is on this node, and {to} is older");
-            let hint = format!(
-                "set spec.calico.version to {from} to keep it, or add --allow-downgrade to install {to} all the same"
-            );
-            return Err(Fault::new(Exit::DowngradeRefused, "DowngradeNotAllowed", what).hint(hint).into());
-        }
-        if let Some(done) = self.nothing_to_do(op)? {
-            return Ok(Some(done));
-        }
-        if self.request.cluster_vni.is_some() && self.prepared.resolved.settings.datastore != Datastore::Kubernetes {
-            let what =
-                "--wait-for-cluster-vni asks the Kubernetes API, and Calico keeps the cluster's VNI in etcd here";
-            return Err(Fault::new(Exit::Usage, "Usage", what)
-                .hint("leave it out, and change the cluster's VNI with calicoctl")
-                .into());
-        }
-        Ok(None)
+        self.nothing_to_do(op)
     }
 
     fn show(&mut self, op: &mut Operation<'_>) -> Result<()> {
@@ -230,17 +211,36 @@ impl Verb for Configured<'_> {
         planned.decide_drain(op)
     }
 
+    fn refuse(&self, op: &mut Operation<'_>) -> Result<()> {
+        if let Some(Downgrade { from, to }) =
+            self.prepared.planned.plan.downgrade.as_ref().filter(|_| !self.request.downgrade)
+        {
+            let what = format!("this is a downgrade: Calico {from} is on this node, and {to} is older");
+            let hint = format!(
+                "set spec.calico.version to {from} to keep it, or add --allow-downgrade to install {to} all the same"
+            );
+            return Err(Fault::new(Exit::DowngradeRefused, "DowngradeNotAllowed", what).hint(hint).into());
+        }
+        if self.request.cluster_vni.is_some() && self.prepared.resolved.settings.datastore != Datastore::Kubernetes {
+            let what =
+                "--wait-for-cluster-vni asks the Kubernetes API, and Calico keeps the cluster's VNI in etcd here";
+            return Err(Fault::new(Exit::Usage, "Usage", what)
+                .hint("leave it out, and change the cluster's VNI with calicoctl")
+                .into());
+        }
+        // Before the first generation it is unknown whose pods lose their network.
+        if !op.row.drains || self.prepared.planned.drain.is_none() && self.kind == Kind::First {
+            self.refuse_drain(op)?;
+        }
+        Ok(())
+    }
+
     fn would(&mut self, op: &mut Operation<'_>) -> Result<Ending> {
         self.prepared.planned.would(op)
     }
 
     fn ask(&self, op: &mut Operation<'_>) -> Result<()> {
-        let planned = &self.prepared.planned;
-        // Before the first generation it is unknown whose pods lose their network.
-        if !op.row.drains || planned.drain.is_none() && self.kind == Kind::First {
-            self.refuse_drain(op)?;
-        }
-        op.app.confirm("the node", &format!("Apply this to {}?", planned.name), None)
+        op.app.confirm("the node", &format!("Apply this to {}?", self.prepared.planned.name), None)
     }
 
     /// A first installation proceeds even if the Lease cannot be taken.

@@ -118,10 +118,14 @@ impl Verb for Restored {
             let generation = op.context.standing.receipt().map(|receipt| receipt.generation);
             return Ok(Some(Done::nothing(generation, msg)));
         }
-        if op.row.aim == Aim::Current {
-            datastore::must_answer(op.app, op.node, &self.planned.steps)?;
-        }
         Ok(None)
+    }
+
+    fn refuse(&self, op: &mut Operation<'_>) -> Result<()> {
+        match op.row.aim {
+            Aim::Current => datastore::must_answer(op.app, op.node, &self.planned.steps),
+            _ => Ok(()),
+        }
     }
 
     fn show(&mut self, op: &mut Operation<'_>) -> Result<()> {

@@ -1,4 +1,4 @@
-//! The pipeline of every change: gather, judge, show, ask, make, end, report. What a verb does at a stage is in its own
+//! The pipeline of every change: gather, judge, show, refuse, ask, make, end, report. What a verb does at a stage is in its own
 //! file; this one fixes the order, that none is skipped, and what all changes to a target have in common.
 
 use std::time::Duration;
@@ -64,13 +64,18 @@ pub(crate) trait Verb {
         None
     }
 
-    /// Refuses a change that may not be made. Returns the result if there is nothing to do.
+    /// Returns the result if there is nothing to do.
     fn judge(&mut self, _: &mut Operation<'_>) -> Result<Option<Done>> {
         Ok(None)
     }
 
     /// Shows what is changed, and decides what happens to the pods.
     fn show(&mut self, _: &mut Operation<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    /// Refuses a change that may not be made, once it is shown. A dry run warns of it.
+    fn refuse(&self, _: &mut Operation<'_>) -> Result<()> {
         Ok(())
     }
 
@@ -121,6 +126,9 @@ pub(crate) fn run<V: Verb>(
     let mut verb = gather(op)?;
     let Some(lock) = lock else {
         verb.show(op)?;
+        if let Err(error) = verb.refuse(op) {
+            op.app.warn("WouldBeRefused", format!("this would be refused: {error:#}"));
+        }
         return verb.would(op);
     };
     if let Some(done) = verb.judge(op)? {
@@ -129,6 +137,7 @@ pub(crate) fn run<V: Verb>(
         return report(op, done);
     }
     verb.show(op)?;
+    verb.refuse(op)?;
     verb.ask(op)?;
     if let Some(plan) = verb.plan().filter(|plan| session0::is_due(op.app, plan)) {
         return session0::stay(op, plan, lock);

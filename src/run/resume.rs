@@ -78,16 +78,7 @@ impl Verb for Resumed {
 
     fn judge(&mut self, op: &mut Operation<'_>) -> Result<Option<Done>> {
         let standing = &op.context.standing;
-        if let Some(journal) = &standing.journal {
-            let from = standing.receipts.iter().find(|receipt| Some(receipt.generation) == journal.header.from);
-            let is_made = journal.originals.is_empty() && from.is_some_and(|receipt| receipt.about.is_none());
-            if self.undo && is_of_uninstall(journal) && is_made {
-                let what = "the uninstall is complete and cannot be undone: only what its flags remove besides Calico \
-                            remains";
-                return Err(Fault::new(Exit::Conflict, "UninstallMade", what)
-                    .hint("finish it with: calicoctl-win resume\nthen install Calico again: calicoctl-win install")
-                    .into());
-            }
+        if standing.journal.is_some() {
             return Ok(None);
         }
         // The process may have ended right after it removed the journal.
@@ -115,6 +106,22 @@ impl Verb for Resumed {
             }
             (None, Some(cordon)) => op.app.reporter.tell(&format!("Interrupted: {cordon}.")),
             (None, None) => {}
+        }
+        Ok(())
+    }
+
+    fn refuse(&self, op: &mut Operation<'_>) -> Result<()> {
+        let standing = &op.context.standing;
+        if let Some(journal) = &standing.journal {
+            let from = standing.receipts.iter().find(|receipt| Some(receipt.generation) == journal.header.from);
+            let is_made = journal.originals.is_empty() && from.is_some_and(|receipt| receipt.about.is_none());
+            if self.undo && is_of_uninstall(journal) && is_made {
+                let what = "the uninstall is complete and cannot be undone: only what its flags remove besides Calico \
+                            remains";
+                return Err(Fault::new(Exit::Conflict, "UninstallMade", what)
+                    .hint("finish it with: calicoctl-win resume\nthen install Calico again: calicoctl-win install")
+                    .into());
+            }
         }
         Ok(())
     }

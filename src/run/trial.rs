@@ -146,19 +146,21 @@ impl Verb for Kept {
     }
 
     fn judge(&mut self, op: &mut Operation<'_>) -> Result<Option<Done>> {
-        let Some(trial) = &self.trial else {
-            return if op.row.command == CONFIRM.command { Err(not_on_trial().into()) } else { Ok(is_over()) };
-        };
+        Ok(if self.trial.is_none() && op.row.command != CONFIRM.command { is_over() } else { None })
+    }
+
+    fn refuse(&self, _: &mut Operation<'_>) -> Result<()> {
+        let trial = self.trial.as_ref().ok_or_else(not_on_trial)?;
         let late = |what: &str, hint: &str| Err(Fault::new(Exit::Conflict, "NotOnTrial", what).hint(hint).into());
         match trial.deadline() {
             // The guard does not revert it any more.
-            _ if trial.is_tried_out() => Ok(None),
+            _ if trial.is_tried_out() => Ok(()),
             None => late("the change is not complete yet", "wait for it with: calicoctl-win status --wait"),
             Some(deadline) if Timestamp::now() >= deadline => late(
                 "the time to confirm the change is over, and it is being reverted",
                 "wait for that with: calicoctl-win status --wait\nthen repeat the change",
             ),
-            Some(_) => Ok(None),
+            Some(_) => Ok(()),
         }
     }
 

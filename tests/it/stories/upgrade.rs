@@ -471,6 +471,27 @@ fn a_rollback_skips_no_generation_that_cannot_be_read() {
 }
 
 #[test]
+fn a_dry_run_says_that_the_run_would_be_refused() {
+    let lab = Lab::installed();
+    for (words, code, reason) in [
+        (
+            "install --set calicoNetwork.vxlan.vxlanVNI=5000",
+            19,
+            "this change replaces the HNS network under the pods of this node",
+        ),
+        ("upgrade --release v3.31.7", 20, "this is a downgrade: Calico v3.32.1 is on this node, and v3.31.7 is older"),
+    ] {
+        let dry = lab.run(&format!("{words} -n -o json")).exits(0).json();
+        assert_eq!(dry["warnings"].to_string().matches("WouldBeRefused").count(), 1, "{dry:#}");
+        assert!(dry["warnings"].to_string().contains(&format!("this would be refused: {reason}")), "{dry:#}");
+        let refused = lab.run(&format!("{words} -y -o json")).exits(code).json();
+        assert_eq!(refused["error"]["what"], reason);
+    }
+    let dry = lab.run("upgrade --release v3.33.0 -n -o json").exits(0).json();
+    assert!(!dry["warnings"].to_string().contains("WouldBeRefused"), "{dry:#}");
+}
+
+#[test]
 fn only_rollback_installs_an_older_release_without_a_flag() {
     let lab = Lab::installed();
     let _newer = lab.run("upgrade -y --release v3.33.0").exits(0);
