@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use super::{BUSY, CONFIG, FAILED, NOT_INSTALLED, USAGE, case, masked, screens};
-use crate::lab::{Lab, Output};
+use crate::lab::Lab;
 
 #[test]
 fn a_wrong_command_line_gets_a_suggestion() {
@@ -106,7 +106,7 @@ fn a_terminal_that_gets_a_document_is_not_asked() {
         for (name, value) in program.get_envs() {
             let _ = value.map(|value| terminal.env(name, value));
         }
-        let refused = Output::of("install", terminal).exits(64);
+        let refused = crate::lab::Output::of("install", terminal).exits(64);
         assert!(refused.stdout.contains("ConfirmationNeeded") && refused.stdout.contains("\"changed\":"), "{refused}");
     }
 }
