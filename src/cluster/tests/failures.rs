@@ -276,6 +276,8 @@ fn responses_of_other_servers_are_never_mistaken_for_an_api_servers() {
         ("PATCH", "400", Reply::recorded("felix-bad-json-400"), "ClusterRejected"),
         ("GET", "406", Reply::recorded("accept-406"), "ClusterAnswer"),
     ];
+    let lasting =
+        ["a redirect", "a status of its own", "a proxy that requires a login", "415", "422 with causes", "400", "406"];
     for (verb, name, reply, id) in cases {
         let server = Server::start();
         server.on(&format!("{verb} /version"), [reply]);
@@ -288,6 +290,7 @@ fn responses_of_other_servers_are_never_mistaken_for_an_api_servers() {
         let fault = Fault::of(&error).unwrap();
         assert_eq!((fault.id, fault.exit.name()), (id, "CLUSTER_UNREACHABLE"), "{name}: {error:?}");
         assert!(fault.hint.is_some(), "{name}");
+        assert_eq!(fault.is_retryable(), !lasting.contains(&name), "{name}");
     }
 }
 

@@ -162,12 +162,26 @@ fn a_cluster_that_does_not_answer_fails_and_the_rest_is_unknown() {
     assert_eq!(check(&report, "WindowsBuild").status, CheckStatus::Ok);
     let error = verdict(&report).unwrap_err();
     assert_eq!(crate::report::document::exit_of(&error), Exit::ClusterUnreachable);
+    assert!(Fault::of(&error).unwrap().is_retryable(), "it may answer later");
 
     let nobody_asked = Input { node: Some(&scene.node), ..Input::default() };
     let report = run(Scope::Everything, &nobody_asked, &[]);
     assert_eq!(check(&report, "ClusterReachable").status, CheckStatus::Skip);
     let without_node = run(Scope::Cluster, &Input::default(), &[]);
     assert!(!without_node.checks.iter().any(|check| check.id == "WindowsBuild"));
+}
+
+#[test]
+fn a_failure_may_pass_if_each_of_its_checks_may() {
+    let unregistered: Edit = |scene| scene.cluster.node = None;
+    let also_lax: Edit = |scene| {
+        scene.cluster.node = None;
+        scene.cluster.strict_affinity = Some(false);
+    };
+    for (edit, passes) in [(unregistered, true), (also_lax, false)] {
+        let error = verdict(&report(edit)).unwrap_err();
+        assert_eq!(Fault::of(&error).unwrap().is_retryable(), passes, "{error:#}");
+    }
 }
 
 #[test]

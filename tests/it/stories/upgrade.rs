@@ -452,6 +452,15 @@ fn a_damaged_release_without_its_archive_is_refused_with_the_services_running() 
 }
 
 #[test]
+fn a_release_that_is_not_there_is_named_also_on_an_installed_node() {
+    let lab = Lab::installed();
+    for verb in ["install", "upgrade"] {
+        let refused = lab.run(&format!("{verb} -y -o json --release calico-windows-v3.32.1.zip")).exits(6).json();
+        assert_eq!(refused["error"]["id"], "ReleaseNotFound", "{refused:#}");
+    }
+}
+
+#[test]
 fn a_rollback_skips_no_generation_that_cannot_be_read() {
     let lab = Lab::installed();
     for severity in ["debug", "warning"] {
