@@ -220,21 +220,25 @@ impl Restored {
         let missing = |node: &dyn Node| -> Vec<State> {
             steps.iter().filter_map(written).filter(|state| !store::holds(node, state)).collect()
         };
-        let lacks_release = |node: &dyn Node| {
-            missing(node).iter().any(|state| matches!(state, State::Tree(Tree::Release(_)) | State::File { .. }))
+        let lacks_release = |lacking: &[State]| {
+            lacking.iter().any(|state| matches!(state, State::Tree(Tree::Release(_)) | State::File { .. }))
         };
-        if lacks_release(op.node)
+        // Each look computes the digests of a whole release.
+        let mut lacking = missing(op.node);
+        if lacks_release(&lacking)
             && let Some((manifest, tree)) = stage::again(op, &self.about)?
         {
             add_files_of(op.node, &manifest, &tree, target)?;
+            lacking = missing(op.node);
         }
-        if lacks_release(op.node) && op.row.aim == Aim::Current {
+        if lacks_release(&lacking) && op.row.aim == Aim::Current {
             // The config that the generation was made with says where its release is.
             let context = op.context.on_current();
             let op = &mut Operation { app: &mut *op.app, context: &context, node: &mut *op.node, row: op.row };
             prepare(op, None, (None, &DrainFlags::default()), Purpose::Install)?.complete(op)?;
+            lacking = missing(op.node);
         }
-        let Some(state) = missing(op.node).into_iter().next() else { return Ok(()) };
+        let Some(state) = lacking.into_iter().next() else { return Ok(()) };
         let what = format!("the store does not hold what generation {} needs: {}", self.number, show::state(&state));
         Err(Fault::new(Exit::Conflict, "GenerationGone", what)
             .hint("re-create it from its config: calicoctl-win reconfigure -c FILE")
