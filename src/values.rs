@@ -1,6 +1,7 @@
 //! Checked values. Each can be built only from valid text or numbers, and its error says what is valid.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::str::FromStr;
 
 use ipnet::Ipv4Net;
@@ -11,6 +12,12 @@ use serde_with::{DeserializeFromStr, SerializeDisplay};
 /// A number of things with its noun: `1 pod`, `2 pods`.
 pub fn count(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
+/// Whether the host of a URL is this machine: `localhost`, or a loopback address, which may be in brackets.
+pub fn is_this_machine(host: &str) -> bool {
+    let host = host.trim_matches(['[', ']']);
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 /// Things in one text, for example `a, b`.
@@ -327,6 +334,16 @@ impl fmt::Debug for Secret {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn this_machine_is_localhost_and_the_loopback_addresses() {
+        for host in ["localhost", "127.0.0.1", "127.0.0.2", "[::1]", "::1"] {
+            assert!(is_this_machine(host), "{host}");
+        }
+        for host in ["", "a.test", "localhost.a.test", "10.0.0.1", "[fe80::1]"] {
+            assert!(!is_this_machine(host), "{host}");
+        }
+    }
 
     #[test]
     fn a_vni_is_from_4096_to_65535_and_not_9999() {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::Write as _;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
@@ -21,7 +21,7 @@ use super::errors::{self, without_values};
 use crate::calico::kubeconfig::{Login, NodeCredentials};
 use crate::fault::{Exit, Fault};
 use crate::settings::Limits;
-use crate::values::Secret;
+use crate::values::{Secret, is_this_machine};
 use crate::yaml::{self, Malformed};
 
 /// How long an exec plugin may take to return credentials: some call a cloud first.
@@ -466,8 +466,7 @@ fn proxy(server: &Uri, own: Option<&str>) -> Result<Option<Uri>> {
 /// kube compares `NO_PROXY` with the proxy's own name, so it is not used. Local servers never use a proxy, as in
 /// kubectl.
 fn proxy_from(server: &Uri, proxy: Option<String>, no_proxy: Option<String>) -> Option<String> {
-    let host = server.host().unwrap_or_default().trim_matches(['[', ']']);
-    if host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback()) {
+    if is_this_machine(server.host().unwrap_or_default()) {
         return None;
     }
     let proxy = proxy.filter(|url| !url.is_empty())?;
