@@ -22,6 +22,7 @@ use crate::report::reporter::Format;
 use crate::report::text::harmless;
 use crate::run::Ending;
 use crate::run::app::App;
+use crate::run::open::check_elevated;
 use crate::values::WinPath;
 
 /// How often followed files are read.
@@ -29,6 +30,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 pub(crate) fn run(args: &Logs, app: &mut App) -> Result<Ending> {
     let node = app.node()?;
+    // Only administrators may read the folder, and without what is in it nobody knows where the logs are.
+    if node.disk(&WinPath::known(STATE_DIR)).exists() {
+        check_elevated(node.caller().elevated)?;
+    }
     let since = args.since.as_deref().map(|text| since(text, Timestamp::now())).transpose()?;
     let format = app.reporter.format();
     let whole = matches!(format, Format::Json | Format::Yaml | Format::Junit);

@@ -42,7 +42,7 @@ pub fn decide(layered: &Layered, node: &NodeFacts, cluster: Option<&ClusterFacts
         node_name,
         datastore: datastore::decide(&mut to, &calico.root, &kubernetes.calico_namespace),
         cni: cni::decide(&mut to, &run.folders, network.backend),
-        services: services::decide(&mut to, run.folders.logs.clone()),
+        services: services::decide(&mut to, run.folders.logs.clone(), &calico.root),
         platform: platform::decide(&mut to, provider, network.backend),
         runtime: node.runtime.as_ref().map_or(RuntimeKind::Containerd, |runtime| runtime.kind),
         dsr: platform::dsr(&mut to, node),

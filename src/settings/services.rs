@@ -25,7 +25,15 @@ pub struct Services {
     pub extra_env: BTreeMap<String, String>,
 }
 
-pub(super) fn decide(to: &mut Resolver<'_>, log_dir: WinPath) -> Services {
+pub(super) fn decide(to: &mut Resolver<'_>, log_dir: WinPath, root: &WinPath) -> Services {
+    // The release's folder is renamed as a whole, which Windows refuses while a file in it is open.
+    if log_dir.is_below(root) {
+        let text = format!(
+            "spec.services.logDir {log_dir} is in {root}, which every upgrade replaces as a whole: a program that has a \
+             log open there blocks it; leave logDir out, or set a folder outside of {root}"
+        );
+        to.warn("LogsInRoot", text);
+    }
     let extra_env: BTreeMap<String, String> = to.or_default("services.extraEnv", BTreeMap::new());
     // The user's variables override ours, and these would create an IP pool in the cluster, or end startup.
     let makes_pools = |name: &str, value: &str| {

@@ -18,6 +18,7 @@ use super::layers::Layers;
 use super::schema;
 use super::{Layered, Origin, Override, rules};
 use crate::fault::{Exit, Fault};
+use crate::paths::LOG_DIR;
 use crate::values::WinPath;
 use meaning::{Form, Meaning};
 pub use script::Remark;
@@ -295,6 +296,14 @@ impl Importer<'_> {
                 }
             }
             (Meaning::Kubeconfig, text) => self.kubeconfig(text.as_deref(), line),
+            (Meaning::Field("services.logDir", _), Some(text)) if self.is_upstreams_log_dir(&text) => {
+                let text = format!(
+                    "{name} is left out: from now on the logs are in {LOG_DIR}, since a program that reads a log in {} \
+                     blocks its replacement",
+                    self.source.root
+                );
+                self.note(line, text);
+            }
             (Meaning::Field(path, form), Some(text)) => match meaning::formed(form, &text) {
                 Ok(text) => {
                     if name == "DNS_SEARCH" && text != "svc.cluster.local" {
@@ -310,6 +319,11 @@ impl Importer<'_> {
                 self.unread(line, format!("{name} is evaluated on the host, which this program does not support"));
             }
         }
+    }
+
+    /// Whether it is the folder of the logs that the scripts set, in the release's.
+    fn is_upstreams_log_dir(&self, text: &str) -> bool {
+        text.parse().is_ok_and(|dir: WinPath| dir == self.source.root.join("logs"))
     }
 
     /// The scripts passed this kubeconfig to Calico. Ours uses its own.

@@ -44,6 +44,7 @@ fn plain_assignments_as_in_v3_20_to_v3_22() {
     #
     # Notes:
     # - line 17: KUBECONFIG has no effect: the node gets its own kubeconfig in the same place
+    # - line 47: CALICO_LOG_DIR is left out: from now on the logs are in C:\ProgramData\calicoctl-win\logs\calico, since a program that reads a log in C:\CalicoWindows blocks its replacement
     apiVersion: calicoctl-win/v1alpha1
     kind: NodeInstallation
     spec:
@@ -81,7 +82,6 @@ fn plain_assignments_as_in_v3_20_to_v3_22() {
         cniConfigFile: 10-calico.conf
       services:
         startupValidIPTimeout: 90s
-        logDir: C:\CalicoWindows\logs
     "#);
     // v3.20 had Windows line ends.
     assert_eq!(read(&ASSIGNMENTS.replace('\n', "\r\n")).document, read(ASSIGNMENTS).document);
@@ -95,6 +95,7 @@ fn assignments_with_an_adapter_as_in_v3_21_and_v3_22() {
     #
     # Notes:
     # - line 15: KUBECONFIG has no effect: the node gets its own kubeconfig in the same place
+    # - line 45: CALICO_LOG_DIR is left out: from now on the logs are in C:\ProgramData\calicoctl-win\logs\calico, since a program that reads a log in C:\CalicoWindows blocks its replacement
     apiVersion: calicoctl-win/v1alpha1
     kind: NodeInstallation
     spec:
@@ -124,7 +125,6 @@ fn assignments_with_an_adapter_as_in_v3_21_and_v3_22() {
         cniConfigFile: 10-calico.conf
       services:
         startupValidIPTimeout: 90s
-        logDir: C:\CalicoWindows\logs
     "#);
 }
 
@@ -137,6 +137,7 @@ fn set_if_absent_as_in_v3_23_to_v3_33() {
     # Notes:
     # - line 14: KUBECONFIG has no effect: the node gets its own kubeconfig in the same place
     # - line 35: VXLAN_MAC_PREFIX is set already, by line 34: this line has no effect
+    # - line 43: CALICO_LOG_DIR is left out: from now on the logs are in C:\ProgramData\calicoctl-win\logs\calico, since a program that reads a log in C:\CalicoWindows blocks its replacement
     apiVersion: calicoctl-win/v1alpha1
     kind: NodeInstallation
     spec:
@@ -167,7 +168,6 @@ fn set_if_absent_as_in_v3_23_to_v3_33() {
         cniConfigFile: 10-calico.conf
       services:
         startupValidIPTimeout: 90s
-        logDir: C:\CalicoWindows\logs
     "#);
 }
 
@@ -622,6 +622,7 @@ fn the_running_state_wins_over_the_script() {
     # - line 14: KUBECONFIG has no effect: the node gets its own kubeconfig in the same place
     # - line 35: VXLAN_MAC_PREFIX is set already, by line 34: this line has no effect
     # - line 41: IP is set already, by the service's definition: this line has no effect
+    # - line 43: CALICO_LOG_DIR is left out: from now on the logs are in C:\ProgramData\calicoctl-win\logs\calico, since a program that reads a log in D:\Calico blocks its replacement
     apiVersion: calicoctl-win/v1alpha1
     kind: NodeInstallation
     spec:
@@ -655,7 +656,6 @@ fn the_running_state_wins_over_the_script() {
         cniConfigFile: 10-calico.conf
       services:
         startupValidIPTimeout: 90s
-        logDir: D:\Calico\logs
       platform:
         staticRules: aks
     "#);

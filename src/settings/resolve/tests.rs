@@ -421,11 +421,14 @@ fn the_vni_comes_from_the_config_then_felix_then_is_4096() {
 fn warnings_name_what_to_check() {
     let said = [
         warnings(&["kubernetes.dns.servers=10.80.0.10,192.168.1.1"], Some(&cluster())),
+        warnings(&["services.logDir=C:\\calicowindows\\logs"], Some(&cluster())),
+        warnings(&["services.logDir=D:\\logs"], Some(&cluster())),
         warnings(&["kubernetesProvider=EC2"], Some(&cluster())),
         warnings(&["kubernetesProvider=EC2", "kubernetes.nodeName=ip-10-0-0-1.ec2.internal"], Some(&cluster())),
     ];
-    insta::assert_snapshot!(said.concat().join("\n"), @r#"
+    insta::assert_snapshot!(said.concat().join("\n"), @r"
     DnsOutsideServiceCidr: the DNS server 192.168.1.1 is outside the service CIDR 10.80.0.0/16
+    LogsInRoot: spec.services.logDir C:\calicowindows\logs is in C:\CalicoWindows, which every upgrade replaces as a whole: a program that has a log open there blocks it; leave logDir out, or set a folder outside of C:\CalicoWindows
     NodeNameFromHostName: the node name is assumed to be `win-a1`, the host name; if its Node has another name, set spec.kubernetes.nodeName
     "#);
     let own = resolved(&["calicoNetwork.vxlan.vxlanVNI=5000"], Some(&cluster())).settings.network;

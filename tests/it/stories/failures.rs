@@ -190,3 +190,15 @@ fn the_nodes_note_of_its_settings_is_reverted_with_the_change() {
     assert!(untold["warnings"].to_string().contains("NotAnnotated"), "{untold}");
     assert_eq!((says(&lab), &untold["generation"]), (first, &2.into()));
 }
+
+#[test]
+fn logs_that_only_administrators_may_read_are_not_said_to_be_missing() {
+    let lab = Lab::installed();
+    lab.edit_yaml(|yaml| yaml.replace("elevated: true", "elevated: false"));
+    for words in ["logs -o json", "logs --component felix -o json", "logs --run 1 -o json"] {
+        assert_eq!(lab.run(words).exits(5).json()["error"]["id"], "NotElevated", "{words}");
+    }
+    let fresh = Lab::node();
+    fresh.edit_yaml(|yaml| yaml.replace("elevated: true", "elevated: false"));
+    assert!(fresh.run("logs").exits(0).stdout.contains("there are no logs yet"));
+}

@@ -55,15 +55,16 @@ fn a_node_of_upstreams_scripts_keeps_its_network_when_it_is_adopted() {
     let lab = upstreams(6000);
     let before = lab.picture();
     let imported = lab.run("config import --live --out node.yaml").exits(0);
-    insta::assert_snapshot!(imported.screen(), @r#"
+    insta::assert_snapshot!(imported.screen(), @r"
     [WARN]  ImportDifference: DNS_NAME_SERVERS: config.ps1 (line 10) has `10.100.0.10`, 10-calico.conf has `10.96.0.10, 10.96.0.11`, which is taken
     [WARN]  ImportDifference: K8S_SERVICE_CIDR: config.ps1 (line 9) has `10.100.0.0/16`, 10-calico.conf has `10.96.0.0/12`, which is taken
     [WARN]  ImportDifference: VXLAN_VNI: config.ps1 (line 33) has `5000`, the HNS network Calico has `6000`, which is taken
     line 14: KUBECONFIG has no effect: the node gets its own kubeconfig in the same place
     line 35: VXLAN_MAC_PREFIX is set already, by line 34: this line has no effect
+    line 43: CALICO_LOG_DIR is left out: from now on the logs are in C:\ProgramData\calicoctl-win\logs\calico, since a program that reads a log in C:\CalicoWindows blocks its replacement
     wrote node.yaml from this node
     result: OK (exit 0) changed=true reboot=false
-    "#);
+    ");
     lab.picture().same_as(&before);
     let _valid = lab.bare("config validate node.yaml").exits(0);
     insta::assert_snapshot!(fs::read_to_string(lab.path("node.yaml")).unwrap(), @r#"
@@ -78,6 +79,7 @@ fn a_node_of_upstreams_scripts_keeps_its_network_when_it_is_adopted() {
     # Notes:
     # - line 14: KUBECONFIG has no effect: the node gets its own kubeconfig in the same place
     # - line 35: VXLAN_MAC_PREFIX is set already, by line 34: this line has no effect
+    # - line 43: CALICO_LOG_DIR is left out: from now on the logs are in C:\ProgramData\calicoctl-win\logs\calico, since a program that reads a log in C:\CalicoWindows blocks its replacement
     apiVersion: calicoctl-win/v1alpha1
     kind: NodeInstallation
     spec:
@@ -109,7 +111,6 @@ fn a_node_of_upstreams_scripts_keeps_its_network_when_it_is_adopted() {
         cniConfigFile: 10-calico.conf
       services:
         startupValidIPTimeout: 90s
-        logDir: C:\CalicoWindows\logs
     "#);
 
     let plan = lab.run("plan -c node.yaml -o json").exits(0).json();
