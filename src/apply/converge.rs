@@ -14,7 +14,7 @@ use super::observe::{observe, others_running};
 use super::receipt::{About, Receipt};
 use super::standing::{Applied, Standing};
 use super::steps::{Engine, changed_since_plan, comes_with_release, put_note};
-use super::{renewal, retention, stale_files, store};
+use super::{renewal, retention, stale_files, store, waits};
 use crate::fault::{Exit, Fault};
 use crate::item::{Id, Network, State, World};
 use crate::node::Node;
@@ -114,6 +114,7 @@ pub fn apply(
         let generation = standing.receipt().map(|receipt| receipt.generation);
         return Ok(Applied { changed: 0, generation, downtime: Duration::ZERO });
     }
+    waits::await_closed(node, &steps, events)?;
     let from = standing.base().map(|receipt| receipt.generation);
     let terms = change.terms.clone();
     let mut header = Header::new(change.run, change.command, from, change.target, change.about, terms, node.now());

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::store;
 use crate::fault::{Exit, Fault};
 use crate::item::Access;
-use crate::node::{Node, STATE_DIR, record};
+use crate::node::{Node, OpenFile, STATE_DIR, record};
 use crate::report::event::Sink;
 use crate::values::WinPath;
 use crate::wait::{self, Wait};
@@ -106,10 +106,9 @@ impl Lock {
                 .hint("move it to where it belongs, or elsewhere, then run: calicoctl-win uninstall --purge")
                 .into());
         }
-        let mut left = Vec::new();
+        let (mut left, mut failed) = (Vec::new(), None);
         for entry in fs::read_dir(node.disk(&folder)).with_context(|| format!("read {folder}"))? {
-            let path = entry.with_context(|| format!("read {folder}"))?.path();
-            let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+            let name = entry.with_context(|| format!("read {folder}"))?.file_name().to_string_lossy().to_lowercase();
             match name.as_str() {
                 // The journal records that all this must be removed.
                 "lock" | "journal.jsonl" => continue,
@@ -122,14 +121,19 @@ impl Lock {
                     left.push(folder.join(store::KEPT).to_string());
                     continue;
                 }
-                _ if path.is_dir() && !path.is_symlink() => fs::remove_dir_all(&path),
-                _ => {
-                    node.remove(&folder.join(&name))?;
-                    continue;
-                }
+                _ => {}
             }
-            .with_context(|| format!("remove {}", path.display()))?;
+            let path = folder.join(&name);
+            if let Err(error) = node.remove(&path) {
+                let open = node.open_files(&path, &[]).unwrap_or_default();
+                failed.get_or_insert(match open.first() {
+                    Some(OpenFile { path, by }) => error.context(format!("{by} has {path} open")),
+                    None => error,
+                });
+            }
         }
+        // The rest is removed all the same.
+        failed.map_or(Ok(()), Err)?;
         record::forget(node, &folder.join("journal.jsonl"))?;
         node.remove(&folder.join("lock"))?;
         // Windows frees the lock's name, and with it the folder, only when the file is closed.

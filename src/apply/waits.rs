@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use jiff::Timestamp;
 
 use super::cancel;
@@ -12,17 +12,18 @@ use crate::agent::state::{self, AgentState};
 use crate::calico::networks;
 use crate::fault::{Exit, Fault};
 use crate::item::{Id, State};
-use crate::node::Node;
 use crate::node::hns::unseen_by_v2;
+use crate::node::{Node, OpenFile};
 use crate::plan::order::NODE_SERVICE;
-use crate::plan::show;
+use crate::plan::{Step, show};
 use crate::report::event::Sink;
 use crate::wait::Wait;
 
 /// How often a wait polls. Small compared with anything Windows does, and the longest delay that it adds.
 pub(super) const LOOK: Duration = Duration::from_millis(50);
 
-/// How often HNS is asked: while it makes a vSwitch, each question waits for it and keeps it from its work.
+/// How often HNS is asked: while it makes a vSwitch, each question waits for it and keeps it from its work. And the
+/// Restart Manager.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
 /// How long Windows may need to restart a service that ended, after the delay that the service asks for.
@@ -56,6 +57,43 @@ pub(super) fn await_item(node: &mut dyn Node, id: &Id, wanted: &State, within: D
             .hint("its log says what it waits for: calicoctl-win logs --component node")
             .into()
     })
+}
+
+/// How long a file of a folder that is about to be moved may be open: a virus scanner or a backup reads it and closes it.
+const CLOSED_WITHIN: Duration = Duration::from_secs(30);
+
+/// Before anything is changed: waits until nobody but the services that these steps stop has a file open in a folder
+/// that they move.
+///
+/// # Errors
+/// `FileInUse` naming the file and its process.
+pub(super) fn await_closed(node: &mut dyn Node, steps: &[Step], events: Sink) -> Result<()> {
+    let mut stopped = Vec::new();
+    for step in steps {
+        if let Step::Put { id: Id::Running(service), after: None, .. } = step {
+            stopped.extend(node.process(service)?);
+        }
+    }
+    let moved = steps.iter().filter_map(|step| match step {
+        Step::Put { id: Id::Tree(folder), before: Some(_), .. } => Some(folder),
+        _ => None,
+    });
+    for folder in moved {
+        let wait = Wait { what: None, limit: CLOSED_WITHIN, pause: ASK_EVERY, rest: &mut cancel::pause };
+        let mut holds = String::new();
+        let closed = wait.until(node, events, |node, _, _| {
+            let open = node.open_files(folder, &stopped).with_context(|| format!("look who uses {folder}"))?;
+            let Some(OpenFile { path, by }) = open.first() else { return Ok(Ok(())) };
+            holds = format!("{by} has {path} open");
+            Ok(Err(format!("{by} to close {path}")))
+        })?;
+        closed.map_err(|_| {
+            let what = format!("{holds}, and Windows replaces no folder with an open file in it");
+            Fault::new(Exit::Conflict, "FileInUse", what)
+                .hint("stop that program, run this again, and start it afterwards")
+        })?;
+    }
+    Ok(())
 }
 
 /// What an item lacks to be as wanted, for people; none if it lacks nothing.
@@ -149,9 +187,11 @@ mod tests {
     use std::cell::RefCell;
 
     use super::*;
-    use crate::item::{Network, NetworkKind, Service as Definition, StartType};
+    use crate::item::{Network, NetworkKind, Service as Definition, StartType, Tree};
     use crate::node::sandbox::SandboxNode;
-    use crate::node::sandbox::model::{Model, Name, NodeService};
+    use crate::node::sandbox::model::{Model, Name, NodeService, OpenFile};
+    use crate::report::event::Event;
+    use crate::values::WinPath;
 
     const WITHIN: Duration = Duration::from_secs(300);
 
@@ -274,6 +314,54 @@ mod tests {
         let (_dir, node) = self::node();
         let mut gone = meanwhile(node, vec![(1, |node| pid(node, None))]);
         assert_eq!(Fault::id_of(&wait(&mut gone).unwrap_err()), "NodeServiceStopped", "nobody restarts it");
+    }
+
+    /// The replacement of Calico's folder, in which a log shipper has a log open.
+    fn held() -> (tempfile::TempDir, SandboxNode, [Step; 1]) {
+        let (dir, mut node) = node();
+        let root = WinPath::known(r"C:\CalicoWindows");
+        let open = OpenFile { path: root.join(r"logs\calico-felix.log"), by: "fluent-bit.exe (process 4312)".into() };
+        node.edit(|model| {
+            model.open_files.push(open);
+            Ok(())
+        })
+        .unwrap();
+        let (before, after) = (Some(State::Tree(Tree::Foreign)), None);
+        (dir, node, [Step::Put { id: Id::Tree(root), before, after }])
+    }
+
+    #[test]
+    fn a_log_that_is_closed_within_the_limit_is_waited_for() {
+        let (_dir, node, steps) = held();
+        let closes = |node: &mut SandboxNode| {
+            node.edit(|model| {
+                model.open_files.clear();
+                Ok(())
+            })
+            .unwrap();
+        };
+        let mut node = meanwhile(node, vec![(20, closes)]);
+        let begun = node.now();
+        await_closed(&mut node, &steps, &mut |_| ()).unwrap();
+        let took = since(begun, node.now()).as_secs();
+        assert!((20..25).contains(&took), "{took}");
+    }
+
+    #[test]
+    fn a_log_that_stays_open_is_named_with_its_process_before_anything_changes() {
+        let (_dir, mut node, steps) = held();
+        let mut waits = Vec::new();
+        let error = await_closed(&mut node, &steps, &mut |event| match event {
+            Event::Waiting { what, .. } => waits.push(what),
+            other => panic!("{other:?}"),
+        });
+        let error = error.unwrap_err();
+        assert_eq!(Fault::id_of(&error), "FileInUse");
+        let told = r"fluent-bit.exe (process 4312) has C:\CalicoWindows\logs\calico-felix.log open";
+        assert!(error.to_string().starts_with(told), "{error}");
+        assert_eq!(waits[0], r"fluent-bit.exe (process 4312) to close C:\CalicoWindows\logs\calico-felix.log");
+        let elsewhere = [Step::Put { id: Id::Tree(WinPath::known(r"C:\Other")), before: None, after: None }];
+        await_closed(&mut node, &elsewhere, &mut |_| ()).unwrap();
     }
 
     #[test]

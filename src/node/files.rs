@@ -49,8 +49,16 @@ pub fn until_free(work: impl FnMut() -> io::Result<()>) -> io::Result<()> {
     free_within(Duration::from_secs(2), work)
 }
 
-/// How long a release's folder may be held: a virus scanner reads its files one after the other, and Calico's services
-/// are stopped by now.
+/// Removes a file, or a folder with all that is in it. Waits for programs that have a file in the folder open.
+pub fn remove(place: &Path) -> io::Result<()> {
+    if !fs::symlink_metadata(place)?.is_dir() {
+        return fs::remove_file(place);
+    }
+    free_within(TREE_HELD, || gone(fs::remove_dir_all(place)))
+}
+
+/// How long a folder may be held: a virus scanner reads its files one after the other, and Calico's services are
+/// stopped by now.
 const TREE_HELD: Duration = Duration::from_secs(30);
 
 /// As [`until_free`], for up to a limit.

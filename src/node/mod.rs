@@ -116,6 +116,10 @@ pub trait Node {
     /// The processes whose program has this file name, in any case: `kubelet.exe`.
     fn processes(&self, image: &str) -> Result<Vec<Process>>;
 
+    /// The files below a folder that a process has open, except this one, `besides`, and what these started: Windows
+    /// renames no folder with such a file.
+    fn open_files(&self, folder: &WinPath, besides: &[Process]) -> Result<Vec<OpenFile>>;
+
     /// Whether a process still runs. Cheaper than [`Self::processes`].
     fn runs(&self, process: &Process) -> Result<bool>;
 
@@ -154,7 +158,7 @@ pub trait Node {
     /// Appends a line to a file of our own and flushes it to the disk before returning.
     fn append(&mut self, path: &WinPath, line: &str) -> Result<()>;
 
-    /// Removes a file of our own.
+    /// Removes a file of our own, or a folder with all that is in it.
     fn remove(&self, path: &WinPath) -> Result<()>;
 
     /// From now on sets `changed` when a change of the node begins, except of our own records below [`STATE_DIR`].
@@ -237,6 +241,14 @@ pub struct Process {
     pub pid: u32,
     /// Its start time, if known.
     pub since: Option<Timestamp>,
+}
+
+/// A file that a process has open.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenFile {
+    pub path: WinPath,
+    /// The process, for people: `fluent-bit.exe (process 4312)`.
+    pub by: String,
 }
 
 /// The machine that this program runs on.

@@ -1,6 +1,9 @@
 //! Files, folders and release trees.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Lines};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -8,7 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use calicoctl_win::fault::Fault;
 use calicoctl_win::item::{Access, Id, Manifest, ManifestFile, State, Tree};
 use calicoctl_win::node::trust::{self, Use};
-use calicoctl_win::node::{Node, Put, STATE_DIR, STORE_DIR};
+use calicoctl_win::node::{Node, Process, Put, STATE_DIR, STORE_DIR};
 use calicoctl_win::values::{Sha256, WinPath};
 
 use crate::nodes::on_each;
@@ -375,7 +378,7 @@ mod on_windows {
     #[test]
     #[ignore = "waits for its input to end; the stories run it"]
     fn a_program_that_waits() {
-        std::io::stdin().read_line(&mut String::new()).unwrap();
+        io::stdin().read_line(&mut String::new()).unwrap();
     }
 
     /// Starts a copy of this program at a path.
@@ -468,7 +471,7 @@ mod on_windows {
         let tree = staged(node, "in use");
         node.put(&id, Some(&State::Tree(tree.clone()))).unwrap();
         let open =
-            fs::File::options().read(true).share_mode(0).open(node.disk(&root.join("bin").join("calico.exe"))).unwrap();
+            File::options().read(true).share_mode(0).open(node.disk(&root.join("bin").join("calico.exe"))).unwrap();
         // Wine moves such a folder, Windows does not: then the error must name the file.
         if let Err(error) = node.put(&id, None) {
             assert!(format!("{error:#}").contains(r"bin\calico.exe is in use"), "{error:#}");
@@ -510,4 +513,81 @@ mod on_windows {
         node.put(&Id::File(file), None).unwrap();
         node.put(&Id::Dir(folder), None).unwrap();
     }
+}
+
+/// The file that the child of a test has open.
+const HELD: &str = "CALICO_WIN_CONTRACT_HELD";
+
+/// A process that has a file open: one of the machine, or one that `node.yaml` names.
+enum Holder {
+    Process(Child, Lines<BufReader<ChildStdout>>),
+    Named { yaml: std::path::PathBuf, before: String },
+}
+
+impl Holder {
+    fn of(node: &dyn Node, path: &WinPath) -> Self {
+        let disk = node.disk(&WinPath::known(r"C:\"));
+        if disk != Path::new(r"C:\") {
+            let yaml = disk.with_file_name("node.yaml");
+            let before = fs::read_to_string(&yaml).unwrap();
+            fs::write(&yaml, format!("{before}openFiles:\n- {{path: '{path}', by: shipper.exe (process 7)}}\n"))
+                .unwrap();
+            return Self::Named { yaml, before };
+        }
+        let mut program = Command::new(std::env::current_exe().unwrap());
+        program.args(["--ignored", "--exact", "--nocapture", "files::has_a_file_open_until_its_input_ends"]);
+        let mut child =
+            program.env(HELD, node.disk(path)).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert!(said.any(|line| line.unwrap() == "open"), "the child did not open {path}");
+        Self::Process(child, said)
+    }
+
+    fn closes(self) {
+        match self {
+            Self::Process(mut child, said) => {
+                drop(child.stdin.take());
+                assert!(said.map(Result::unwrap).any(|line| line.contains("1 passed")));
+                child.wait().unwrap();
+            }
+            Self::Named { yaml, before } => fs::write(yaml, before).unwrap(),
+        }
+    }
+}
+
+#[test]
+#[ignore = "not a test: the child of the one below"]
+fn has_a_file_open_until_its_input_ends() {
+    let Some(path) = std::env::var_os(HELD) else { return };
+    let _open = File::open(path).unwrap();
+    println!("\nopen");
+    io::stdin().read_line(&mut String::new()).unwrap();
+}
+
+#[test]
+#[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
+fn an_open_file_below_a_folder_is_known_with_its_process() {
+    on_each(|node| {
+        let folder = folder(node, "Leser");
+        let log = folder.join("logs").join("calico-felix.log");
+        for path in [&log, &folder.join("calico-node.exe")] {
+            node.save(path, b"x", Access::Administrators).unwrap();
+        }
+        assert_eq!(node.open_files(&folder, &[]).unwrap(), []);
+        assert_eq!(node.open_files(&folder.join("none"), &[]).unwrap(), []);
+
+        let holder = Holder::of(node, &log);
+        let open = node.open_files(&folder, &[]).unwrap();
+        assert!(matches!(&open[..], [one] if one.path == log && one.by.contains(".exe (process ")), "{open:?}");
+        assert_eq!(node.open_files(&folder.join("logs"), &[]).unwrap(), open);
+        if let Holder::Process(child, _) = &holder {
+            let known = Process { pid: child.id(), since: None };
+            assert_eq!(node.open_files(&folder, &[known]).unwrap(), [], "it is about to be stopped");
+        }
+        let own = File::open(node.disk(&folder.join("calico-node.exe"))).unwrap();
+        holder.closes();
+        assert_eq!(node.open_files(&folder, &[]).unwrap(), [], "this process's own do not count");
+        drop(own);
+        fs::remove_dir_all(node.disk(&folder)).unwrap();
+    });
 }

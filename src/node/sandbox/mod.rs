@@ -36,7 +36,8 @@ use crate::node::probe::Probe;
 use crate::node::trust::Rights;
 use crate::node::win32::{self, refused};
 use crate::node::{
-    EndpointCallback, Listing, NetworkDetails, Node, Put, ServiceState, is_key_alone, is_of_node, withdrawn,
+    EndpointCallback, Listing, NetworkDetails, Node, OpenFile, Put, ServiceState, files, is_key_alone, is_of_node,
+    withdrawn,
 };
 use crate::values::WinPath;
 
@@ -719,6 +720,13 @@ impl Node for SandboxNode {
         Ok(named.map(|(_, pid)| crate::node::Process { pid, since: None }).collect())
     }
 
+    fn open_files(&self, folder: &WinPath, _besides: &[crate::node::Process]) -> Result<Vec<OpenFile>> {
+        self.alive()?;
+        let open = self.look()?.open_files.clone();
+        let below = open.into_iter().filter(|file| file.path.is_below(folder));
+        Ok(below.map(|model::OpenFile { path, by }| OpenFile { path, by }).collect())
+    }
+
     fn runs(&self, process: &crate::node::Process) -> Result<bool> {
         self.fault(Call::Process, &[process.pid.to_string()])?;
         let model = self.model()?;
@@ -838,7 +846,10 @@ impl Node for SandboxNode {
         let names = id_names(&Id::File(path.clone()));
         let action = self.fault(Call::Remove, &names)?;
         self.changed.fetch_or(is_of_node(path), Relaxed);
-        std::fs::remove_file(self.disk(path)).with_context(|| format!("remove {path}"))?;
+        if let Some(open) = self.open_files(path, &[])?.first() {
+            bail!("remove {path}: {} is in use by {}", open.path, open.by);
+        }
+        files::remove(&self.disk(path)).with_context(|| format!("remove {path}"))?;
         self.fault_after(action, &names)
     }
 

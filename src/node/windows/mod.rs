@@ -19,6 +19,7 @@ mod probe;
 pub mod processes;
 pub mod reboot;
 pub mod registry;
+mod restart_manager;
 pub mod routes;
 pub mod runtime;
 mod scm;
@@ -49,8 +50,8 @@ use super::hns::{Endpoint, Refusal};
 use super::probe::Probe;
 use super::trust::Rights;
 use super::{
-    EndpointCallback, Listing, NetworkDetails, Node, Process, Put, ServiceState, is_key_alone, is_of_node, program,
-    withdrawn,
+    EndpointCallback, Listing, NetworkDetails, Node, OpenFile, Process, Put, ServiceState, files, is_key_alone,
+    is_of_node, program, withdrawn,
 };
 use crate::facts::NodeFacts;
 use crate::item::{Access, Id, Network, State};
@@ -225,6 +226,10 @@ impl Node for WindowsNode {
         Ok(running.into_iter().map(|found| Process { pid: found.pid, since: found.created }).collect())
     }
 
+    fn open_files(&self, folder: &WinPath, besides: &[Process]) -> Result<Vec<OpenFile>> {
+        restart_manager::open_files(folder, besides)
+    }
+
     fn runs(&self, process: &Process) -> Result<bool> {
         let process = Running { pid: process.pid, created: process.since };
         let mut watched = self.watched.borrow_mut();
@@ -277,7 +282,7 @@ impl Node for WindowsNode {
 
     fn remove(&self, path: &WinPath) -> Result<()> {
         self.changed.fetch_or(is_of_node(path), Relaxed);
-        std::fs::remove_file(self.disk(path)).with_context(|| format!("remove {path}"))
+        files::remove(&self.disk(path)).with_context(|| format!("remove {path}"))
     }
 
     fn watch(&mut self, changed: Arc<AtomicBool>) {

@@ -194,11 +194,11 @@ fn begun(ticks: u64) -> Option<Timestamp> {
 }
 
 /// A process in the list of all.
-struct Listed {
-    pid: u32,
+pub struct Listed {
+    pub pid: u32,
     /// Who started it. It may have ended since, and its pid be another's.
-    parent: u32,
-    image: String,
+    pub parent: u32,
+    pub image: String,
 }
 
 /// The image names of the process that started this one, of the one that started that, and so on.
@@ -218,7 +218,7 @@ pub fn ancestors() -> Result<Vec<String>> {
 }
 
 /// Every process.
-fn snapshot() -> Result<Vec<Listed>> {
+pub fn snapshot() -> Result<Vec<Listed>> {
     // SAFETY: no pointers are passed.
     let handle = unsafe { CreateToolhelp32Snapshot(TH32CS_SNAPPROCESS, 0) };
     if handle == INVALID_HANDLE_VALUE {

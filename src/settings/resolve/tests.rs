@@ -426,7 +426,7 @@ fn warnings_name_what_to_check() {
         warnings(&["kubernetesProvider=EC2"], Some(&cluster())),
         warnings(&["kubernetesProvider=EC2", "kubernetes.nodeName=ip-10-0-0-1.ec2.internal"], Some(&cluster())),
     ];
-    insta::assert_snapshot!(said.concat().join("\n"), @r"
+    insta::assert_snapshot!(said.concat().join("\n"), @r#"
     DnsOutsideServiceCidr: the DNS server 192.168.1.1 is outside the service CIDR 10.80.0.0/16
     LogsInRoot: spec.services.logDir C:\calicowindows\logs is in C:\CalicoWindows, which every upgrade replaces as a whole: a program that has a log open there blocks it; leave logDir out, or set a folder outside of C:\CalicoWindows
     NodeNameFromHostName: the node name is assumed to be `win-a1`, the host name; if its Node has another name, set spec.kubernetes.nodeName

@@ -76,6 +76,31 @@ fn an_installed_node_is_shown_changed_upgraded_and_uninstalled() {
     assert!(!lab.on_node("C/CalicoWindows").exists() && !lab.on_node("C/ProgramData/calicoctl-win").exists());
 }
 
+/// Its logs are in the folder that an upgrade replaces.
+#[test]
+fn a_log_that_others_read_stops_an_upgrade_before_the_services_stop() {
+    let lab = left("installed");
+    let held = r"openFiles: [{path: 'C:\CalicoWindows\logs\calico-felix.log', by: fluent-bit.exe (process 4312)}]";
+    lab.edit_yaml(|yaml| format!("{yaml}{held}\n"));
+    let before = stands(&lab);
+    for words in ["upgrade -y --release v3.33.0", "uninstall -y"] {
+        let refused = lab.run(&format!("{words} -o ndjson")).exits(13).ndjson();
+        let result = refused.last().unwrap();
+        assert_eq!(
+            (&result["error"]["id"], &result["rolled_back"]),
+            (&json!("FileInUse"), &json!(false)),
+            "{result:#}"
+        );
+        let told = r"fluent-bit.exe (process 4312) has C:\CalicoWindows\logs\calico-felix.log open";
+        assert!(result["error"].to_string().contains(&told.replace('\\', r"\\")), "{result:#}");
+        assert!(refused.iter().all(|event| event["phase"]["id"] != "services-stop"), "{words}: {refused:#?}");
+        assert!(refused.iter().any(|event| event["type"] == "waiting"), "{words}: {refused:#?}");
+    }
+    assert_eq!(stands(&lab), before);
+    lab.edit_yaml(|yaml| yaml[..yaml.find("openFiles").unwrap()].to_owned());
+    let _newer = lab.run("upgrade -y --release v3.33.0").exits(0);
+}
+
 #[test]
 fn an_interrupted_run_is_finished_or_undone() {
     for (state, finished, undone) in [

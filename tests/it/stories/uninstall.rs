@@ -368,3 +368,26 @@ fn a_service_that_somebody_has_open_is_no_reason_to_undo_an_uninstall() {
     let _installed = lab.run("install -y").exits(0);
     lab.healthy();
 }
+
+#[test]
+fn a_log_that_others_read_is_named_and_the_rest_is_purged() {
+    let lab = Lab::installed();
+    let held = r"openFiles: [{path: 'C:\ProgramData\calicoctl-win\logs\calico\calico-felix.log', by: fluent-bit.exe (process 4312)}]";
+    lab.edit_yaml(|yaml| format!("{yaml}{held}\n"));
+    let left = lab.run("uninstall -y --purge").exits(1);
+    for told in [
+        r"fluent-bit.exe (process 4312) has C:\ProgramData\calicoctl-win\logs\calico\calico-felix.log open",
+        "Calico is removed, but",
+        "uninstall --purge",
+        "PurgeIncomplete",
+    ] {
+        assert!(left.stderr.contains(told), "{told}: {left}");
+    }
+    let entries = fs::read_dir(lab.on_node(STATE)).unwrap();
+    let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.retain(|name| name != "lock");
+    assert_eq!(names, ["logs"], "the rest is removed");
+    lab.edit_yaml(|yaml| yaml[..yaml.find("openFiles").unwrap()].to_owned());
+    let _again = lab.run("uninstall -y --purge").exits(0);
+    assert!(!lab.on_node(STATE).exists());
+}

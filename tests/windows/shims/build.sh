@@ -12,6 +12,7 @@ trap 'rm -rf "$work"' EXIT
 hns=("$here"/{call,hns,shape,switch,json}.c)
 "$cc" "${flags[@]}" -o "$work/vmcompute.dll" "$here/vmcompute.c" "${hns[@]}" -lole32
 "$cc" "${flags[@]}" -o "$work/computenetwork.dll" "$here"/{computenetwork,modify,schema}.c "${hns[@]}" -lole32
+"$cc" "${flags[@]}" -o "$work/rstrtmgr.dll" "$here/restart_manager.c" -lntdll
 "$cc" "${flags[@]}" -o "$work/firewall.dll" "$here/firewall.c" -lole32 -loleaut32 -luuid
 
 # Wine's own IP helper is kept under another name; ours forwards to it what it does not do itself.
