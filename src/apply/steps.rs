@@ -338,7 +338,7 @@ fn put(
     {
         return Err(cause.into());
     }
-    let Put { left_until_reboot, unknown_settings, name_held, address_away } = done?;
+    let Put { left_until_reboot, name_held, address_away } = done?;
     if let Some(ip) = address_away {
         let message = format!("{id} is deleted, but some minutes later no adapter has its address {ip} back");
         events(Event::Warning { id: "AdapterNotBack", message });
@@ -346,11 +346,6 @@ fn put(
     if let Some(left) = left_until_reboot {
         let message = format!("{left} still runs, and goes when Windows starts next");
         events(Event::Warning { id: GONE_WITH_REBOOT, message });
-    }
-    if !unknown_settings.is_empty() {
-        let unknown = unknown_settings.join(", ");
-        let message = format!("this Windows does not know a setting of {id}: {unknown}; it does without");
-        events(Event::Warning { id: "ServiceSettingUnknown", message });
     }
     if name_held {
         let message = format!("{id} is deleted, but a program has it open: its name is free when that closes it");

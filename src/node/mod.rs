@@ -182,9 +182,6 @@ pub trait Node {
 pub struct Put {
     /// What was to be removed and could only be renamed, since it runs: it is deleted when Windows starts next.
     pub left_until_reboot: Option<WinPath>,
-    /// The settings of a service that this Windows does not know. It was put without them: none decides whether a
-    /// service works.
-    pub unknown_settings: Vec<&'static str>,
     /// The service is deleted, but programs have it open: its name is free when the last of them closes it.
     pub name_held: bool,
     /// The host's address that no adapter has yet, some minutes after the network that had it was deleted.

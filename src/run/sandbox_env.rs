@@ -24,7 +24,7 @@ use crate::node::sandbox::model::{CloudMetadata, Model, Name};
 use crate::plan::order::NODE_SERVICE;
 use crate::platform::metadata::Metadata;
 use crate::report::event::{Event, Sink};
-use crate::sandbox::calico::{STARTUP_LIMIT, StandIn, service_hook};
+use crate::sandbox::calico::{STARTUP_LIMIT, StandIn, service_hook, shut_down};
 use crate::sandbox::cluster::{ApiFault, EmbeddedCluster, Seed};
 use crate::sandbox::kubelet;
 use crate::sandbox::metadata::MetadataServer;
@@ -81,7 +81,8 @@ impl SandboxEnv {
             .with_kubelet(Box::new(move |model: &mut Model, running: &mut BTreeSet<String>, published| {
                 kubelet.play_kubelet(model, running, published)
             }))
-            .with_pause_hook(Box::new(move |node: &mut SandboxNode| agents.retry_startup(node)));
+            .with_pause_hook(Box::new(move |node: &mut SandboxNode| agents.retry_startup(node)))
+            .with_shutdown_hook(Box::new(shut_down));
         Ok((Box::new(node), env))
     }
 

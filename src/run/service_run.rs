@@ -1,6 +1,7 @@
 //! `service run`: the agent of a Windows service, connected to the node and the cluster.
 
 use std::path::Path;
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -41,34 +42,58 @@ pub(crate) fn serve(role: Role, foreground: bool, app: &mut App) -> Result<Endin
         return Ending::result(RunResult::new(Exit::Ok, false, "stopped"));
     }
     let body = move |stop: &Stop, scm: &dyn Scm| {
-        if role == Role::Node {
-            // Before anything else: in the middle of a change, CalicoNode may have no program to run.
-            let mut guarded =
-                machine().and_then(|mut node| pending_work::needs_guard(&mut *node, agent::os::boot_time()));
-            if matches!(guarded, Ok(true)) {
-                guarded = pending_work::start_guard(None).map(|()| true);
-            }
-            if let Err(error) = guarded {
-                let message = format!("what an earlier run left cannot be finished: {error:#}");
-                agent::os::event_log(Level::Error, &message);
-            }
-            let stop = stop.clone();
-            // On its own thread, since CalicoNode itself may wait forever for what the trial removed.
-            std::thread::spawn(move || {
-                let pending = || pending_work::lacks_guard(&mut *machine()?);
-                ensure_guard(&stop, pending, || pending_work::start_guard(None));
-            });
-        }
+        let (runs, looks) = (role == Role::Node).then(|| look_after(stop)).unzip();
+        let scm = &Announced { scm, runs: runs.as_ref() };
         let connector = Connector::default();
         // The node is created here, on the thread that uses it.
         let served = machine()
             .and_then(|mut node| host(false, stop, scm, &connector, |host| agent::host::serve(role, &mut *node, host)));
-        served.map_or_else(|error| exit_of(&error).code(), |()| 0)
+        let code = served.map_or_else(|error| exit_of(&error).code(), |()| 0);
+        // In the middle of a change CalicoNode may have no program to run, and ends at once: the guard is needed most.
+        scm.running();
+        let _first_look_is_over = looks.map(|looks| looks.recv());
+        code
     };
     if sandbox.is_none() && agent::os::dispatch(role.service(), Box::new(body))? {
         return Ok(Ending::Quiet);
     }
     Err(not_a_service(role.word()))
+}
+
+/// Looks after what earlier runs left, as soon as CalicoNode runs: a service of ours starts the guard, and Windows starts
+/// no service until the one that is starting runs (Microsoft's "Service Startup"). On its own thread, since CalicoNode
+/// may wait forever for what a trial removed. Returns where to say that it runs, and what ends with the first look.
+fn look_after(stop: &Stop) -> (Sender<()>, Receiver<()>) {
+    let ((runs, told), (looking, looks)) = (mpsc::channel(), mpsc::channel());
+    let stop = stop.clone();
+    std::thread::spawn(move || {
+        let _it_runs = told.recv();
+        let mut guarded = machine().and_then(|mut node| pending_work::needs_guard(&mut *node, agent::os::boot_time()));
+        if matches!(guarded, Ok(true)) {
+            guarded = pending_work::start_guard(None).map(|()| true);
+        }
+        if let Err(error) = guarded {
+            let message = format!("what an earlier run left cannot be finished: {error:#}");
+            agent::os::event_log(Level::Error, &message);
+        }
+        drop(looking);
+        let pending = || pending_work::lacks_guard(&mut *machine()?);
+        ensure_guard(&stop, pending, || pending_work::start_guard(None));
+    });
+    (runs, looks)
+}
+
+/// The Service Control Manager, and who else waits for the service to run.
+struct Announced<'a> {
+    scm: &'a dyn Scm,
+    runs: Option<&'a Sender<()>>,
+}
+
+impl Scm for Announced<'_> {
+    fn running(&self) {
+        self.scm.running();
+        let _it_looks_once = self.runs.map(|runs| runs.send(()));
+    }
 }
 
 /// Starts, in session 0, what another process of this program needs after its session.

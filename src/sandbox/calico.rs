@@ -19,7 +19,7 @@ use ipnet::Ipv4Net;
 use regex::Regex;
 use serde_json::json;
 
-use crate::agent::cni_gate::LostEndpoint;
+use crate::agent::cni_gate::{self, LostEndpoint};
 use crate::agent::health::Readiness;
 use crate::agent::state::{self, AgentState, LastExit, Phase, Waiting};
 use crate::agent::stop::Stop;
@@ -160,6 +160,17 @@ pub fn service_hook(
         }
         say(node, &said)
     })
+}
+
+/// What our services do when Windows shuts down: as CalicoNode's agent.
+///
+/// # Errors
+/// When the CNI configuration cannot be withdrawn.
+pub fn shut_down(node: &SandboxNode) -> Result<()> {
+    if node.process(Role::Node.service())?.is_some() {
+        let _was_there = cni_gate::withdraw(node, &agent::read_config(node)?)?;
+    }
+    Ok(())
 }
 
 /// Writes an agent's state to its file, like a real agent.

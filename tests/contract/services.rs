@@ -1,14 +1,18 @@
 //! Services: create, start, stop, delete, with the same errors on both nodes.
 //!
 //! On the machine the services are real, and their program is this suite: the ignored test [`service_program`] at the
-//! end. Tests of what Wine does not implement, dependencies and recovery actions, say so where they are skipped.
+//! end. Under Wine the Service Control Manager's rules are those of `tests/windows/shims/sechost.c`.
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
+use std::time::Duration;
 
 use calicoctl_win::fault::Fault;
 use calicoctl_win::item::{Id, Recovery, RecoveryAction, RegValue, Service, StartType, State};
-use calicoctl_win::node::{Listing, Node, Put};
+use calicoctl_win::node::sandbox::SandboxNode;
+use calicoctl_win::node::sandbox::model::{Model, Name};
+use calicoctl_win::node::{Listing, Node, Put, ServiceState};
 use calicoctl_win::values::WinPath;
 
 use crate::nodes::on_each;
@@ -257,12 +261,6 @@ fn a_service_that_cannot_start_says_why() {
     });
 }
 
-/// Wine's Service Control Manager ignores dependencies: it starts a service without them, stops what others depend on,
-/// and lists no dependents.
-fn keeps_dependencies() -> bool {
-    !std::path::Path::new(r"C:\windows\system32\winecfg.exe").exists()
-}
-
 /// StartService and ControlService as Microsoft documents them: 1068, 1075 and 1051, and dependents in
 /// EnumDependentServices.
 #[test]
@@ -278,33 +276,95 @@ fn dependencies_start_before_a_service_and_stop_after_it() {
         define(node, needed, &[]);
         define(node, middle, &["CONTRACTneeded"]);
         define(node, top, &[middle]);
-        if keeps_dependencies() {
-            let mut dependents = node.dependents(needed).unwrap();
-            dependents.sort();
-            assert_eq!(dependents, [middle, top]);
-            assert_eq!(node.dependents(top).unwrap(), [""; 0]);
-            start(node, top).unwrap();
-            for name in [needed, middle, top] {
-                assert_eq!(node.get(&running(name)).unwrap(), Some(State::Running), "{name}");
-            }
-            for name in [needed, middle] {
-                assert_eq!(refused(node.put(&running(name), None), name), "ServiceHasDependents");
-            }
-            for name in [top, middle, needed] {
-                stop(node, name);
-            }
-            // A dependency that cannot start, and one that does not exist.
-            let mut broken = service(node, needed, "runs");
-            broken.image_path = r#""C:\no such\program.exe" run"#.into();
-            put(node, needed, &broken);
-            assert_eq!(refused(start(node, middle), middle), "ServiceDependencyDown");
-            define(node, middle, &["ContractNowhere"]);
-            assert_eq!(refused(start(node, middle), middle), "ServiceDependencyMissing");
+        let mut dependents = node.dependents(needed).unwrap();
+        dependents.sort();
+        assert_eq!(dependents, [middle, top]);
+        assert_eq!(node.dependents(top).unwrap(), [""; 0]);
+        start(node, top).unwrap();
+        for name in [needed, middle, top] {
+            assert_eq!(node.get(&running(name)).unwrap(), Some(State::Running), "{name}");
         }
+        for name in [needed, middle] {
+            assert_eq!(refused(node.put(&running(name), None), name), "ServiceHasDependents");
+        }
+        for name in [top, middle, needed] {
+            stop(node, name);
+        }
+        // A dependency that cannot start, and one that does not exist.
+        let mut broken = service(node, needed, "runs");
+        broken.image_path = r#""C:\no such\program.exe" run"#.into();
+        put(node, needed, &broken);
+        assert_eq!(refused(start(node, middle), middle), "ServiceDependencyDown");
+        define(node, middle, &["ContractNowhere"]);
+        assert_eq!(refused(start(node, middle), middle), "ServiceDependencyMissing");
         assert_eq!(node.dependents("ContractNowhere").unwrap(), [""; 0]);
         for name in [top, middle, needed] {
             remove(node, name);
         }
+    });
+}
+
+fn until(node: &mut dyn Node, what: &str, is_so: impl Fn(&dyn Node) -> bool) {
+    let begun = node.now();
+    while !is_so(node) {
+        assert!(node.now().duration_since(begun).as_secs() < 60, "waited for {what}");
+        node.pause(Duration::from_millis(50));
+    }
+}
+
+/// Ends a service's process as a crash does.
+fn crash(node: &dyn Node, name: &str) {
+    let disk = node.disk(&WinPath::known(r"C:\"));
+    if disk != Path::new(r"C:\") {
+        return SandboxNode::open(disk.parent().unwrap()).unwrap().crash_service(name).unwrap();
+    }
+    let pid = node.process(name).unwrap().unwrap().pid;
+    fs::write(format!(r"C:\contract\die-{pid}"), "").unwrap();
+}
+
+/// SERVICE_FAILURE_ACTIONS as Microsoft documents them: for a service that ends without saying so.
+#[test]
+#[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
+fn a_service_that_crashes_is_started_again_and_one_that_is_stopped_is_not() {
+    on_each(|node| {
+        let name = "ContractRecovers";
+        let mut wanted = service(node, name, "dies-when-told");
+        wanted.restart_after = vec![1];
+        put(node, name, &wanted);
+        start(node, name).unwrap();
+        let first = node.process(name).unwrap().unwrap();
+        crash(node, name);
+        until(node, "it to end", |node| node.process(name).unwrap().as_ref() != Some(&first));
+        until(node, "it to be started again", |node| node.process(name).unwrap().is_some());
+        stop(node, name);
+        node.pause(Duration::from_secs(2));
+        assert_eq!(node.get(&running(name)).unwrap(), None);
+        remove(node, name);
+    });
+}
+
+/// A service that reports a checkpoint in each moment of its start is waited for.
+#[test]
+#[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
+fn a_start_returns_when_the_service_runs() {
+    on_each(|node| {
+        let name = "ContractStartsSlowly";
+        let wanted = service(node, name, "starts-slowly");
+        put(node, name, &wanted);
+        let disk = node.disk(&WinPath::known(r"C:\"));
+        if disk != Path::new(r"C:\") {
+            let slow = |model: &mut Model| {
+                model.services.get_mut(&Name::new(name)).unwrap().start_seconds = 2;
+                Ok(())
+            };
+            SandboxNode::open(disk.parent().unwrap()).unwrap().edit(slow).unwrap();
+        }
+        let begun = node.now();
+        start(node, name).unwrap();
+        assert!(node.now().duration_since(begun).as_millis() >= 600, "it was starting");
+        assert_eq!(node.service_state(name).unwrap(), Some(ServiceState::Running));
+        stop(node, name);
+        remove(node, name);
     });
 }
 
@@ -338,7 +398,7 @@ mod on_the_machine {
 
     use super::*;
     use crate::nodes::alone;
-    use calicoctl_win::node::windows::{processes, registry, services};
+    use calicoctl_win::node::windows::{processes, services};
 
     fn machine(name: &str, does: &str, story: impl FnOnce(&mut dyn Node, &str)) {
         let _alone = alone();
@@ -382,11 +442,6 @@ mod on_the_machine {
         let manager = ServiceManager::local_computer(None::<&str>, ServiceManagerAccess::CONNECT).unwrap();
         let held = manager.open_service(name, ServiceAccess::QUERY_CONFIG).unwrap();
         assert!(node.put(&id(name), None).unwrap().name_held, "it is deleted all the same");
-        if !keeps_dependencies() {
-            // Windows writes this at the deletion, and Wine nothing.
-            let key = format!(r"SYSTEM\CurrentControlSet\Services\{name}");
-            registry::put(&key, "DeleteFlag", Some(&RegValue::Dword(1))).unwrap();
-        }
         assert_eq!((get(&*node, name), node.service_state(name).unwrap()), (None, None));
         assert!(!node.list(Listing::Services).unwrap().iter().any(|(listed, _)| *listed == id(name)));
         assert!(node.put(&id(name), None).unwrap().name_held, "asked again, it is the same");
@@ -395,7 +450,6 @@ mod on_the_machine {
         remove(&mut *node, name);
     }
 
-    /// Under Wine the Service Control Manager still reports that a crashed service runs.
     #[test]
     #[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
     fn a_service_whose_process_died_counts_as_stopped_and_can_start() {
@@ -510,6 +564,12 @@ mod program {
                 .unwrap();
         };
         report(ServiceState::StartPending, 0, 1);
+        if does == "starts-slowly" {
+            for step in 2..5 {
+                std::thread::sleep(Duration::from_millis(200));
+                report(ServiceState::StartPending, 0, step);
+            }
+        }
         if does == "ends" {
             report(ServiceState::Stopped, 7, 0);
             return;

@@ -57,6 +57,9 @@ pub type StartHook = Box<dyn FnMut(&mut SandboxNode, &str, &Service) -> Result<(
 /// Runs while time passes: does what the programs of running services would do meanwhile.
 pub type PauseHook = Box<dyn FnMut(&mut SandboxNode) -> Result<()>>;
 
+/// Runs when Windows tells its services that it shuts down: does what their programs do then.
+pub type ShutdownHook = Box<dyn Fn(&SandboxNode) -> Result<()>>;
+
 /// What kubelet, the container runtime and its CNI plugin do by themselves: gets the model of `node.yaml`, the running
 /// containers, and whether a CNI configuration is published. It may change the first two.
 pub type Kubelet = Box<dyn FnMut(&mut Model, &mut BTreeSet<String>, bool) -> Result<()>>;
@@ -69,6 +72,7 @@ pub struct SandboxNode {
     quirks: Vec<Quirk>,
     on_start: Option<StartHook>,
     on_pause: Option<PauseHook>,
+    on_shutdown: Option<ShutdownHook>,
     kubelet: RefCell<Option<Kubelet>>,
     /// True while a service's own program runs here.
     plays: bool,
@@ -97,6 +101,7 @@ impl SandboxNode {
             quirks: Vec::new(),
             on_start: None,
             on_pause: None,
+            on_shutdown: None,
             kubelet: RefCell::new(None),
             plays: false,
             ahead: Cell::default(),
@@ -145,6 +150,13 @@ impl SandboxNode {
     #[must_use]
     pub fn with_pause_hook(mut self, hook: PauseHook) -> Self {
         self.on_pause = Some(hook);
+        self
+    }
+
+    /// What the programs of running services do when Windows shuts down.
+    #[must_use]
+    pub fn with_shutdown_hook(mut self, hook: ShutdownHook) -> Self {
+        self.on_shutdown = Some(hook);
         self
     }
 
@@ -242,6 +254,7 @@ impl SandboxNode {
         }
         let mut model = self.model()?;
         hns::settle(&mut model, seconds);
+        services::settle(&mut model, seconds);
         self.yaml.borrow_mut().write(model)
     }
 
@@ -775,9 +788,11 @@ impl Node for SandboxNode {
     fn pause(&mut self, time: Duration) {
         // The next call reports an error about node.yaml.
         drop(self.alive().and_then(|()| self.elapse(time)));
-        if !self.plays
-            && let Some(mut hook) = self.on_pause.take()
-        {
+        if self.plays {
+            return;
+        }
+        drop(self.recover());
+        if let Some(mut hook) = self.on_pause.take() {
             self.plays = true;
             // The agent reports its errors in its own state.
             drop(hook(self));
@@ -871,9 +886,12 @@ impl Node for SandboxNode {
         Ok(reason)
     }
 
-    /// Changes only the boot identity: no service starts by itself in a folder.
+    /// Tells the services, and changes the boot identity: no service starts by itself in a folder.
     fn restart(&self, _why: &str) -> Result<()> {
         self.alive()?;
+        if let Some(hook) = &self.on_shutdown {
+            hook(self)?;
+        }
         let mut model = self.model()?;
         model.boot_time = self.now();
         model.boot_id = format!("boot-{}", model.boot_time.as_second());

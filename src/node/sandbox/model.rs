@@ -307,12 +307,21 @@ pub struct NodeService {
     /// Seconds that it needs to stop.
     #[serde(default = "one_second")]
     pub stop_seconds: u32,
+    /// Seconds that it needs to start: it reports a checkpoint in each.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub start_seconds: u32,
     /// It has a process, but is still starting or stopping.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pending: Option<Pending>,
     /// Its last start was given up because a dependency failed (1068).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub gave_up: bool,
+    /// How often its process has ended by itself.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub failures: u32,
+    /// Seconds until its recovery action starts it again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart_in: Option<u32>,
     /// A program has it open, for example services.msc: once deleted, its name stays taken until this is false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub held_open: bool,
@@ -377,13 +386,15 @@ impl Model {
         facts
     }
 
-    /// Whether two models are the same node to a user. Windows chooses the ids of processes and HNS networks, and a
-    /// registry key without values counts as none.
+    /// Whether two models are the same node to a user. Windows chooses the ids of processes and HNS networks, it counts
+    /// the failures of a service, and a registry key without values counts as none.
     pub fn same(&self, other: &Self) -> bool {
         fn plain(model: &Model) -> Model {
             let mut model = model.clone();
             model.networks.values_mut().for_each(|network| network.id.clear());
-            model.services.values_mut().filter_map(|service| service.pid.as_mut()).for_each(|pid| *pid = 0);
+            for service in model.services.values_mut() {
+                (service.pid, service.failures) = (service.pid.map(|_| 0), 0);
+            }
             model.registry.retain(|_, values| !values.is_empty());
             model
         }
@@ -468,8 +479,11 @@ impl NodeService {
             definition,
             pid,
             stop_seconds: 1,
+            start_seconds: 0,
             pending: None,
             gave_up: false,
+            failures: 0,
+            restart_in: None,
             held_open: false,
             deleted: false,
             unreadable: false,

@@ -48,12 +48,22 @@ impl SandboxNode {
             }
         }
         let root = self.root.clone();
-        self.edit(|model| services::start(model, &root, name))?;
+        let seconds = self.edit(|model| services::start(model, &root, name))?;
         let died = |reason: String| refused(win32::PROCESS_ABORTED, format!("start service {name}: {reason}"));
         if action == Some(Action::Dies) {
-            self.end(name)?;
+            self.crash_service(name)?;
             return Err(died("it ended right away, as a sandbox fault asked".into()).into());
         }
+        for _ in 0..seconds.min(services::START_LIMIT) {
+            self.elapse(Duration::from_secs(1))?;
+        }
+        if seconds > services::START_LIMIT {
+            return Err(services::will_not_start(name).into());
+        }
+        self.edit(|model| {
+            services::started(model, name);
+            Ok(())
+        })?;
         // The container runtime may be faster than the service.
         self.play_kubelet()?;
         let Some(mut hook) = self.on_start.take() else {
@@ -66,7 +76,7 @@ impl SandboxNode {
         self.on_start = Some(hook);
         match ran {
             Err(e) if !e.is::<Crash>() && self.alive().is_ok() => {
-                self.end(name)?;
+                self.crash_service(name)?;
                 let mut died = died("its program failed".into());
                 // The inner error has the better hint.
                 died.hint = e.downcast_ref::<Fault>().and_then(|inner| inner.hint.clone()).or(died.hint);
@@ -74,6 +84,27 @@ impl SandboxNode {
             }
             other => other,
         }
+    }
+
+    /// Ends a service's process as a crash does; its recovery actions follow.
+    ///
+    /// # Errors
+    /// When `node.yaml` cannot be read or written.
+    pub fn crash_service(&mut self, name: &str) -> Result<()> {
+        self.edit(|model| {
+            services::crash(model, name);
+            Ok(())
+        })
+    }
+
+    /// Takes the recovery actions that are due.
+    pub(super) fn recover(&mut self) -> Result<()> {
+        let due = services::to_recover(&*self.look()?);
+        for name in due {
+            // If it fails, the next action is due later.
+            drop(self.start(&name, None));
+        }
+        Ok(())
     }
 
     pub(super) fn end(&mut self, name: &str) -> Result<()> {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use crate::fault::Fault;
+use crate::fault::{Exit, Fault};
 use crate::item::{Service, StartType};
 use crate::node::ServiceState;
 use crate::node::win32::{self, refused};
@@ -14,6 +14,9 @@ use super::place::locate;
 
 /// How many seconds a stop may take before it counts as refused.
 pub const STOP_LIMIT: u32 = 60;
+
+/// How many seconds a service that starts may take until it runs.
+pub const START_LIMIT: u32 = 180;
 
 /// A service that is not deleted.
 pub fn get<'a>(model: &'a Model, name: &str) -> Option<&'a NodeService> {
@@ -93,8 +96,8 @@ pub fn to_start(model: &Model, name: &str) -> Result<Option<Vec<Needed>>> {
     Ok(Some(needed))
 }
 
-/// Starts a service itself: it has a process afterwards.
-pub fn start(model: &mut Model, root: &Path, name: &str) -> Result<()> {
+/// Starts a service itself: it has a process afterwards. Returns the seconds until it runs.
+pub fn start(model: &mut Model, root: &Path, name: &str) -> Result<u32> {
     let key = Name::new(name);
     let pid = model.free_pid();
     let Some(service) = model.services.get_mut(&key) else {
@@ -109,8 +112,22 @@ pub fn start(model: &mut Model, root: &Path, name: &str) -> Result<()> {
         let program = executable.map_or_else(|| service.definition.image_path.clone(), |path| path.to_string());
         return Err(refused(win32::FILE_NOT_FOUND, format!("start service {name}: {program}")).into());
     }
-    (service.pid, service.gave_up) = (Some(pid), false);
-    Ok(())
+    (service.pid, service.gave_up, service.restart_in) = (Some(pid), false, None);
+    service.pending = (service.start_seconds > 0).then_some(Pending::Start);
+    Ok(service.start_seconds)
+}
+
+/// A service that was starting runs.
+pub fn started(model: &mut Model, name: &str) {
+    if let Some(service) = model.services.get_mut(&Name::new(name)) {
+        service.pending = None;
+    }
+}
+
+/// A service that made no end of its start.
+pub fn will_not_start(name: &str) -> Fault {
+    let what = format!("start service {name}: still starting after {START_LIMIT} s");
+    Fault::new(Exit::Failed, "ServiceWillNotStart", what)
 }
 
 /// A service's start was given up because of what it depends on.
@@ -182,7 +199,31 @@ pub fn will_not_stop(name: &str) -> Fault {
     refused(win32::SERVICE_REQUEST_TIMEOUT, format!("stop service {name}: still stopping after {STOP_LIMIT} s"))
 }
 
-/// Ends a service's process and its children, as a crash does.
+/// A service's process ends by itself: its next recovery action is due.
+pub fn crash(model: &mut Model, name: &str) {
+    end(model, name);
+    if let Some(service) = model.services.get_mut(&Name::new(name)) {
+        let delays = &service.definition.restart_after;
+        let next = delays.get(service.failures as usize).or(delays.last());
+        service.restart_in = next.copied();
+        service.failures += 1;
+    }
+}
+
+/// Lets time pass.
+pub fn settle(model: &mut Model, seconds: u32) {
+    for left in model.services.values_mut().filter_map(|service| service.restart_in.as_mut()) {
+        *left = left.saturating_sub(seconds);
+    }
+}
+
+/// The services that their recovery actions start now.
+pub fn to_recover(model: &Model) -> Vec<String> {
+    let due = model.services.iter().filter(|(_, service)| service.restart_in == Some(0) && !service.deleted);
+    due.map(|(name, _)| name.as_str().to_owned()).collect()
+}
+
+/// Ends a service's process and its children.
 pub fn end(model: &mut Model, name: &str) {
     let key = Name::new(name);
     if let Some(service) = model.services.get_mut(&key) {

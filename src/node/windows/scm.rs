@@ -16,9 +16,10 @@ use windows_sys::Win32::System::Services::{
     ENUM_SERVICE_STATUS_PROCESSW, ENUM_SERVICE_STATUSW, EnumDependentServicesW, EnumServicesStatusExW, OpenSCManagerW,
     QueryServiceConfig2W, QueryServiceStatusEx, SC_ACTION, SC_ENUM_PROCESS_INFO, SC_HANDLE, SC_MANAGER_CONNECT,
     SC_MANAGER_CREATE_SERVICE, SC_MANAGER_ENUMERATE_SERVICE, SC_STATUS_PROCESS_INFO, SERVICE_AUTO_START,
-    SERVICE_CONFIG_DESCRIPTION, SERVICE_CONFIG_FAILURE_ACTIONS, SERVICE_DEMAND_START, SERVICE_DESCRIPTIONW,
-    SERVICE_DISABLED, SERVICE_ERROR_NORMAL, SERVICE_FAILURE_ACTIONSW, SERVICE_NO_CHANGE, SERVICE_QUERY_STATUS,
-    SERVICE_STATE_ALL, SERVICE_STATUS_CURRENT_STATE, SERVICE_STATUS_PROCESS, SERVICE_WIN32, SERVICE_WIN32_OWN_PROCESS,
+    SERVICE_CONFIG, SERVICE_CONFIG_DESCRIPTION, SERVICE_CONFIG_FAILURE_ACTIONS, SERVICE_DEMAND_START,
+    SERVICE_DESCRIPTIONW, SERVICE_DISABLED, SERVICE_ERROR_NORMAL, SERVICE_FAILURE_ACTIONSW, SERVICE_NO_CHANGE,
+    SERVICE_QUERY_STATUS, SERVICE_STATE_ALL, SERVICE_STATUS_CURRENT_STATE, SERVICE_STATUS_PROCESS, SERVICE_WIN32,
+    SERVICE_WIN32_OWN_PROCESS,
 };
 
 use crate::item::{self, StartType};
@@ -197,24 +198,43 @@ pub fn set_recovery(service: &Service, wanted: &item::Recovery) -> windows_servi
 
 /// The description; empty if there is none.
 pub fn description(service: &Service) -> windows_service::Result<String> {
-    // Words, so that the structure at the start is aligned.
-    let mut buffer = vec![0_u64; 1024];
-    let mut needed = 0;
-    // SAFETY: the handle is open, and the buffer is as large as is said: 8 KB is the most there is.
-    let done = unsafe {
-        QueryServiceConfig2W(
-            service.raw_handle(),
-            SERVICE_CONFIG_DESCRIPTION,
-            buffer.as_mut_ptr().cast(),
-            8 * 1024,
-            &mut needed,
-        )
-    };
-    succeeded(done)?;
+    let buffer = config(service, SERVICE_CONFIG_DESCRIPTION)?;
     // SAFETY: Windows put this structure at the front of the buffer, which is aligned for it.
     let description = unsafe { &*buffer.as_ptr().cast::<SERVICE_DESCRIPTIONW>() };
     // SAFETY: the text lies in the buffer and ends with a null, or there is none.
     Ok(unsafe { text(description.lpDescription) })
+}
+
+/// The recovery actions, also those of a kind that the crate does not know, such as `SC_ACTION_OWN_RESTART`.
+pub fn recovery(service: &Service) -> windows_service::Result<item::Recovery> {
+    let buffer = config(service, SERVICE_CONFIG_FAILURE_ACTIONS)?;
+    // SAFETY: Windows put this structure at the front of the buffer, which is aligned for it.
+    let info = unsafe { &*buffer.as_ptr().cast::<SERVICE_FAILURE_ACTIONSW>() };
+    let action = |at: usize| {
+        // SAFETY: the buffer has as many actions as is said, aligned.
+        let SC_ACTION { Type, Delay } = unsafe { *info.lpsaActions.add(at) };
+        item::RecoveryAction { kind: Type.cast_unsigned(), after_ms: Delay }
+    };
+    let count = if info.lpsaActions.is_null() { 0 } else { info.cActions as usize };
+    // SAFETY: the texts lie in the buffer and end with a null, or there are none.
+    let (reboot_message, command) = unsafe { (text(info.lpRebootMsg), text(info.lpCommand)) };
+    Ok(item::Recovery {
+        reset_after: info.dwResetPeriod,
+        actions: (0..count).map(action).collect(),
+        reboot_message,
+        command,
+    })
+}
+
+/// A part of a service's configuration: its structure, and what that points to. In words, so that it is aligned.
+fn config(service: &Service, level: SERVICE_CONFIG) -> windows_service::Result<Vec<u64>> {
+    let mut buffer = vec![0_u64; 1024];
+    let mut needed = 0;
+    // SAFETY: the handle is open, and the buffer is as large as is said: 8 KB is the most there is.
+    let done =
+        unsafe { QueryServiceConfig2W(service.raw_handle(), level, buffer.as_mut_ptr().cast(), 8 * 1024, &mut needed) };
+    succeeded(done)?;
+    Ok(buffer)
 }
 
 /// The names of all services that are programs and not drivers.

@@ -1,21 +1,15 @@
-//! Values in a service's own registry key: `Parameters`, where NSSM keeps its settings, and the Service Control
-//! Manager's own. The latter are read if it accepts recovery actions or dependencies but does not return them, and
-//! written if it did not store them: otherwise a put could never be verified.
+//! Values in a service's own registry key: `Parameters`, where NSSM keeps its settings; and two of the Service Control
+//! Manager's own, which are only read.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
-use windows_registry::{Key, LOCAL_MACHINE, Type, Value};
+use windows_registry::{Key, LOCAL_MACHINE, Value};
 use windows_sys::Win32::Foundation::{ERROR_FILE_NOT_FOUND, ERROR_KEY_DELETED};
 
 use super::registry;
-use crate::item::{Recovery, RegValue};
-use crate::node::{recovery, win32};
-
-const RECOVERY: &str = "FailureActions";
-const MESSAGE: &str = "RebootMessage";
-const COMMAND: &str = "FailureCommand";
-const DEPENDENCIES: &str = "DependOnService";
+use crate::item::RegValue;
+use crate::node::win32;
 
 fn key(service: &str) -> String {
     format!(r"SYSTEM\CurrentControlSet\Services\{service}")
@@ -66,22 +60,6 @@ pub fn is_deleted(service: &str) -> Result<bool> {
     Ok(flag.is_some_and(|flag| reg_value(&flag) == RegValue::Dword(1)))
 }
 
-/// The recovery actions, from the Service Control Manager's own key: it has each kind, also those of later Windows
-/// versions.
-pub fn recovery(service: &str) -> Result<Recovery> {
-    let what = || format!("read the recovery actions of service {service}");
-    let Some(key) = explained(there(LOCAL_MACHINE.open(key(service))), what)? else { return Ok(Recovery::default()) };
-    let kept = explained(there(key.get_value(RECOVERY)), what)?;
-    let text = |name: &str| -> Result<String> {
-        Ok(match explained(there(key.get_value(name)), what)?.as_ref().map(reg_value) {
-            Some(RegValue::String(text) | RegValue::ExpandString(text)) => text,
-            _ => String::new(),
-        })
-    };
-    let found = kept.map(|bytes| recovery::decode(&bytes)).unwrap_or_default();
-    Ok(Recovery { reboot_message: text(MESSAGE)?, command: text(COMMAND)?, ..found })
-}
-
 /// The description from the Service Control Manager's own key, which may be `@dll,-id`; empty without one.
 pub fn description(service: &str) -> Result<String> {
     let what = || format!("read the description of service {service}");
@@ -90,44 +68,6 @@ pub fn description(service: &str) -> Result<String> {
         Some(RegValue::String(text) | RegValue::ExpandString(text)) => text,
         _ => String::new(),
     })
-}
-
-/// Writes recovery actions there.
-pub fn write_recovery(service: &str, wanted: &Recovery) -> Result<()> {
-    let what = || format!("keep the recovery actions of service {service}");
-    let key = LOCAL_MACHINE.options().read().write().open(key(service)).with_context(what)?;
-    for (name, text) in [(MESSAGE, &wanted.reboot_message), (COMMAND, &wanted.command)] {
-        if text.is_empty() {
-            there(key.remove_value(name)).with_context(what)?;
-        } else {
-            key.set_string(name, text).with_context(what)?;
-        }
-    }
-    if wanted.actions.is_empty() {
-        return there(key.remove_value(RECOVERY)).map(drop).with_context(what);
-    }
-    key.set_bytes(RECOVERY, Type::Bytes, &recovery::encode(wanted)).with_context(what)
-}
-
-/// A service's dependencies, from the Service Control Manager's own key.
-pub fn dependencies(service: &str) -> Result<Vec<String>> {
-    let what = || format!("read the dependencies of service {service}");
-    let Some(key) = explained(there(LOCAL_MACHINE.open(key(service))), what)? else { return Ok(Vec::new()) };
-    Ok(match there(key.get_value(DEPENDENCIES)).with_context(what)?.as_ref().map(reg_value) {
-        Some(RegValue::MultiString(names)) => names,
-        _ => Vec::new(),
-    })
-}
-
-/// Writes them there.
-pub fn write_dependencies(service: &str, names: &[String]) -> Result<()> {
-    let what = || format!("keep the dependencies of service {service}");
-    let key = LOCAL_MACHINE.options().read().write().open(key(service)).with_context(what)?;
-    if names.is_empty() {
-        return there(key.remove_value(DEPENDENCIES)).map(drop).with_context(what);
-    }
-    let (kind, bytes) = registry::encode(&RegValue::MultiString(names.to_vec()));
-    key.set_bytes(DEPENDENCIES, kind, &bytes).with_context(what)
 }
 
 fn about(verb: &str, service: &str) -> String {

@@ -1,16 +1,12 @@
 //! Services, through the Service Control Manager.
 
-use std::ffi::OsString;
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result};
-use windows_service::service::{
-    Service as Opened, ServiceAccess, ServiceAction, ServiceFailureResetPeriod, ServiceSidType, ServiceStartType,
-    ServiceType,
-};
+use windows_service::service::{Service as Opened, ServiceAccess, ServiceSidType, ServiceStartType, ServiceType};
 use windows_sys::Win32::Foundation::{
-    ERROR_ACCESS_DENIED, ERROR_INVALID_LEVEL, ERROR_INVALID_SERVICE_CONTROL, ERROR_SERVICE_ALREADY_RUNNING,
+    ERROR_ACCESS_DENIED, ERROR_INVALID_SERVICE_CONTROL, ERROR_SERVICE_ALREADY_RUNNING,
     ERROR_SERVICE_CANNOT_ACCEPT_CTRL, ERROR_SERVICE_NEVER_STARTED, ERROR_SERVICE_NOT_ACTIVE,
     ERROR_SERVICE_SPECIFIC_ERROR,
 };
@@ -25,7 +21,7 @@ use super::{disk, scm, service_key};
 use crate::calico::agent_config::AgentConfig;
 use crate::calico::services::{SERVICES, is_ours};
 use crate::fault::{Exit, Fault};
-use crate::item::{Recovery, RecoveryAction, Service, StartType};
+use crate::item::{Service, StartType};
 use crate::node::win32::{self, refused};
 use crate::node::{Process, Put, STATE_DIR, nssm, recovery, service_log};
 use crate::paths::LOG_DIR;
@@ -91,7 +87,7 @@ pub(super) fn definition(opened: &Opened, name: &str) -> Result<Service> {
     let said = |error| scm::said(error, format!("read service {name}"));
     let config = opened.query_config().map_err(said)?;
     let text = |text: &std::ffi::OsStr| text.to_string_lossy().into_owned();
-    let actions = recovery_of(opened, name)?;
+    let actions = scm::recovery(opened).map_err(said)?;
     Ok(Service {
         display_name: text(&config.display_name),
         // A description in a DLL that lacks it fails with that DLL's error; then use the reference in the registry.
@@ -107,11 +103,7 @@ pub(super) fn definition(opened: &Opened, name: &str) -> Result<Service> {
             ServiceStartType::Disabled => StartType::Disabled,
             _ => StartType::Auto,
         },
-        depends_on: match config.dependencies.as_slice() {
-            // Some Windows versions do not return them; without any, the key has none either.
-            [] => service_key::dependencies(name)?,
-            told => told.iter().map(|needed| text(&needed.to_system_identifier())).collect(),
-        },
+        depends_on: config.dependencies.iter().map(|needed| text(&needed.to_system_identifier())).collect(),
         restart_after: recovery::restart_after(&actions),
         recovery: recovery::beyond(actions),
         // Services that share a process are Windows's own, and we change none of them.
@@ -128,33 +120,6 @@ fn translated(text: String, kept: Result<String>) -> String {
     kept.ok().filter(|kept| kept.starts_with('@')).unwrap_or(text)
 }
 
-/// A service's recovery actions. If the Service Control Manager accepts them but does not return them (error 124), or
-/// has a kind that the crate does not know, such as `SC_ACTION_OWN_RESTART`, they are read from its registry key, and
-/// [`recover`] makes sure that they are there.
-fn recovery_of(opened: &Opened, name: &str) -> Result<Recovery> {
-    let told = match opened.get_failure_actions() {
-        Ok(told) => told,
-        Err(error) if scm::code(&error) == Some(ERROR_INVALID_LEVEL) => return service_key::recovery(name),
-        Err(windows_service::Error::ParseValue(..)) => return service_key::recovery(name),
-        Err(error) => return Err(scm::said(error, format!("read the recovery actions of service {name}"))),
-    };
-    let number = |number: u128| u32::try_from(number).unwrap_or(u32::MAX);
-    let action = |action: ServiceAction| RecoveryAction {
-        kind: action.action_type.to_raw().cast_unsigned(),
-        after_ms: number(action.delay.as_millis()),
-    };
-    let text = |text: Option<OsString>| text.map(|text| text.to_string_lossy().into_owned()).unwrap_or_default();
-    Ok(Recovery {
-        reset_after: match told.reset_period {
-            ServiceFailureResetPeriod::Never => u32::MAX,
-            ServiceFailureResetPeriod::After(time) => number(time.as_secs().into()),
-        },
-        actions: told.actions.unwrap_or_default().into_iter().map(action).collect(),
-        reboot_message: text(told.reboot_msg),
-        command: text(told.command),
-    })
-}
-
 /// A service's dependencies; none if there is no such service.
 pub fn depends_on(name: &str) -> Result<Option<Vec<String>>> {
     Ok(get(name)?.map(|service| service.depends_on))
@@ -168,11 +133,7 @@ pub fn put_depends_on(name: &str, wanted: &[String]) -> Result<()> {
     let Some(opened) = scm::open(name, access).map_err(|error| scm::said(error, what()))? else {
         return Err(refused(win32::SERVICE_DOES_NOT_EXIST, what()).into());
     };
-    scm::change_dependencies(&opened, wanted).map_err(|error| scm::said(error, what()))?;
-    if definition(&opened, name)?.depends_on != wanted {
-        service_key::write_dependencies(name, wanted)?;
-    }
-    Ok(())
+    scm::change_dependencies(&opened, wanted).map_err(|error| scm::said(error, what()))
 }
 
 /// The services that depend on this one, also indirectly, running or not. Windows does not document that it follows
@@ -211,7 +172,7 @@ pub fn put(name: &str, service: Option<&Service>) -> Result<Put> {
             {
                 sleep(LOOK);
             }
-            other => return other.map(|unknown_settings| Put { unknown_settings, ..Put::default() }),
+            other => return other.map(|()| Put::default()),
         }
     }
 }
@@ -219,7 +180,7 @@ pub fn put(name: &str, service: Option<&Service>) -> Result<Put> {
 /// Never deletes and re-creates: the name would not be free before everybody has closed it. A half-made change differs
 /// from both the old and the wanted definition, so it can be detected: an NSSM service gets its parameters before
 /// NSSM's command line, and loses them after it.
-fn define(name: &str, wanted: &Service) -> Result<Vec<&'static str>> {
+fn define(name: &str, wanted: &Service) -> Result<()> {
     let access = ServiceAccess::QUERY_CONFIG | ServiceAccess::CHANGE_CONFIG | ServiceAccess::START;
     let what = || format!("change service {name}");
     let open = || scm::open(name, access).map_err(|error| scm::said(error, what()));
@@ -245,59 +206,25 @@ fn define(name: &str, wanted: &Service) -> Result<Vec<&'static str>> {
     }
     let acts = |service: &Service| (service.restart_after.clone(), service.recovery.clone());
     if former.as_ref().is_none_or(|former| acts(former) != acts(wanted)) {
-        recover(&opened, name, wanted)?;
+        let actions = wanted.recovery.clone().unwrap_or_else(|| recovery::restarts(&wanted.restart_after));
+        scm::set_recovery(&opened, &actions).map_err(said)?;
     }
-    if definition(&opened, name)?.depends_on != wanted.depends_on {
-        service_key::write_dependencies(name, &wanted.depends_on)?;
-    }
-    let mut unknown = Vec::new();
     if is_ours(wanted) {
         // Restarts also follow an exit that was reported with an error; NT SERVICE\<name> can be used in access lists;
         // a service that a CNI waits for starts without delay.
-        let mut settings = vec![
-            ("restart after an end with an error", opened.set_failure_actions_on_non_crash_failures(true)),
-            ("service SID", opened.set_config_service_sid_info(ServiceSidType::Unrestricted)),
-            ("time to stop at shutdown", opened.set_preshutdown_timeout(PRESHUTDOWN)),
-        ];
+        opened.set_failure_actions_on_non_crash_failures(true).map_err(said)?;
+        opened.set_config_service_sid_info(ServiceSidType::Unrestricted).map_err(said)?;
+        opened.set_preshutdown_timeout(PRESHUTDOWN).map_err(said)?;
         if wanted.start == StartType::Auto {
-            settings.push(("start without delay", opened.set_delayed_auto_start(false)));
-        }
-        for (setting, result) in settings {
-            if !is_known(result).map_err(said)? {
-                unknown.push(setting);
-            }
+            opened.set_delayed_auto_start(false).map_err(said)?;
         }
     } else if former.is_some_and(|former| is_ours(&former)) {
-        // Restore Windows's defaults. If Windows does not support one of these we never set it.
-        for result in [
-            opened.set_failure_actions_on_non_crash_failures(false),
-            opened.set_config_service_sid_info(ServiceSidType::None),
-            opened.set_preshutdown_timeout(USUAL_PRESHUTDOWN),
-        ] {
-            is_known(result).map_err(said)?;
-        }
+        // Windows's defaults.
+        opened.set_failure_actions_on_non_crash_failures(false).map_err(said)?;
+        opened.set_config_service_sid_info(ServiceSidType::None).map_err(said)?;
+        opened.set_preshutdown_timeout(USUAL_PRESHUTDOWN).map_err(said)?;
     }
-    service_key::put_parameters(name, &wanted.parameters)?;
-    Ok(unknown)
-}
-
-/// Whether Windows supports the configuration level that was set (error 124 means no).
-fn is_known(result: windows_service::Result<()>) -> windows_service::Result<bool> {
-    match result {
-        Err(error) if scm::code(&error) == Some(ERROR_INVALID_LEVEL) => Ok(false),
-        other => other.map(|()| true),
-    }
-}
-
-fn recover(opened: &Opened, name: &str, wanted: &Service) -> Result<()> {
-    let actions = wanted.recovery.clone().unwrap_or_else(|| recovery::restarts(&wanted.restart_after));
-    let what = || format!("set the recovery actions of service {name}");
-    scm::set_recovery(opened, &actions).map_err(|error| scm::said(error, what()))?;
-    match opened.get_failure_actions() {
-        Err(error) if scm::code(&error) == Some(ERROR_INVALID_LEVEL) => service_key::write_recovery(name, &actions),
-        Err(windows_service::Error::ParseValue(..)) => Ok(()),
-        other => other.map(drop).map_err(|error| scm::said(error, what())),
-    }
+    service_key::put_parameters(name, &wanted.parameters)
 }
 
 /// Returns when the name is free, or when it has waited for that for some time. Returns whether somebody still has the

@@ -65,6 +65,29 @@ fn a_change_that_needs_a_restart_says_so() {
     assert_eq!((&changed["exit_name"], &changed["next"][0]), (&"REBOOT_REQUIRED".into(), &"Restart-Computer".into()));
 }
 
+/// After the boot, kubelet may run before CalicoNode.
+#[test]
+fn a_restart_of_windows_withdraws_the_cni_configuration_until_calico_runs_again() {
+    let lab = Lab::installed();
+    let conf = lab.on_node("C/Program Files/containerd/cni/conf/10-calico.conf");
+    let published = std::fs::read(&conf).unwrap();
+    let mut node = SandboxNode::open(&lab.path("node")).unwrap();
+    let plugin = r"C:\Program Files\containerd\cni\bin\calico-ipam.exe";
+    let program = Process { pid: 5000, image: WinPath::known(plugin), service: None };
+    node.edit(|model| {
+        model.processes.push(program);
+        Ok(())
+    })
+    .unwrap();
+    let exit = if cfg!(windows) { 1641 } else { 1641 & 0xFF };
+    let elsewhere = r#"--set windowsNodes.cniBinDir=C:\cni\bin --set calicoNetwork.cniConfigOverrides={"mtu":1400}"#;
+    let _restarts = lab.run(&format!("reconfigure -y {elsewhere} --set reboot.policy=now")).exits(exit);
+    let newer = std::fs::read(conf.with_extension("conf.withdrawn")).unwrap();
+    assert!(!conf.exists() && newer != published);
+    let _again = lab.run("service restart").exits(0);
+    assert_eq!(std::fs::read(&conf).unwrap(), newer);
+}
+
 /// On other systems, a sandbox cannot know who may write.
 #[cfg(unix)]
 mod others_may_write {

@@ -75,6 +75,12 @@ impl Machine {
         });
     }
 
+    /// Shuts Windows down: first its services are told, and have their time.
+    pub fn shut_down(&self) {
+        self.run_program(&Self::standins().join("run.exe").to_string_lossy(), &["preshutdown"]).exits(0);
+        self.cut_power();
+    }
+
     fn stop(&self) {
         // It ends each process and saves the registry. When the processes were killed separately, a busy machine came
         // up without its last registry changes.

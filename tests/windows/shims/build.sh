@@ -15,19 +15,26 @@ hns=("$here"/{call,hns,shape,switch,json}.c)
 "$cc" "${flags[@]}" -o "$work/rstrtmgr.dll" "$here/restart_manager.c" -lntdll
 "$cc" "${flags[@]}" -o "$work/firewall.dll" "$here/firewall.c" -lole32 -loleaut32 -luuid
 
-# Wine's own IP helper is kept under another name; ours forwards to it what it does not do itself.
-[ -f "$system32/iphlporig.dll" ] || cp "$system32/iphlpapi.dll" "$work/iphlporig.dll"
-original=$system32/iphlporig.dll
-[ -f "$original" ] || original=$work/iphlporig.dll
-own=$(sed -n 's/^__declspec(dllexport).* WINAPI \([A-Za-z0-9]*\)(.*/\1/p' "$here/iphlpapi.c")
-{
-    printf 'LIBRARY iphlpapi.dll\nEXPORTS\n'
-    printf '  %s\n' $own
-    x86_64-w64-mingw32-objdump -p "$original" |
-        sed -n '/Ordinal\/Name Pointer/,/^$/s/^[[:space:]]*\[.*[[:space:]]\([A-Za-z_][A-Za-z0-9_]*\)$/\1/p' |
-        grep -vxF "$own" | sed 's/\(.*\)/  \1 = iphlporig.\1/'
-} >"$work/iphlpapi.def"
-"$cc" "${flags[@]}" -o "$work/iphlpapi.dll" "$here/iphlpapi.c" "$work/iphlpapi.def"
+# before NAME ORIGINAL SOURCE...: a DLL that stands before Wine's own, which is kept under another name; it forwards to
+# that what it does not do itself.
+before() {
+    local name=$1 renamed=$2 original own
+    shift 2
+    original=$system32/$renamed.dll
+    [ -f "$original" ] || cp "$system32/$name.dll" "$work/$renamed.dll"
+    [ -f "$original" ] || original=$work/$renamed.dll
+    own=$(sed -n 's/^__declspec(dllexport).* WINAPI \([A-Za-z0-9]*\)(.*/\1/p' "$here/$1")
+    {
+        printf 'LIBRARY %s.dll\nEXPORTS\n' "$name"
+        printf '  %s\n' $own
+        x86_64-w64-mingw32-objdump -p "$original" |
+            sed -n '/Ordinal\/Name Pointer/,/^$/s/^[[:space:]]*\[.*[[:space:]]\([A-Za-z_][A-Za-z0-9_]*\)$/\1/p' |
+            grep -vxF "$own" | sed "s/\\(.*\\)/  \\1 = $renamed.\\1/"
+    } >"$work/$name.def"
+    "$cc" "${flags[@]}" -o "$work/$name.dll" "${@/#/$here/}" "$work/$name.def" -lntdll
+}
+before iphlpapi iphlporig iphlpapi.c
+before sechost sechorig sechost.c scm_boot.c
 
 # A prefix made of hard links must not write through them.
 cp --remove-destination "$work"/*.dll "$system32/"

@@ -6,7 +6,12 @@
  * end after it set its code: this file still has the code.
  *
  * Alone the program gets no console, as under a scheduler: for each console Wine starts a program. In a session it is
- * in a job that none of its processes may leave and that ends with it, as under WinRM: what it started ends then. */
+ * in a job that none of its processes may leave and that ends with it, as under WinRM: what it started ends then.
+ *
+ *     run.exe preshutdown
+ *
+ * tells the services that Windows shuts down, as Windows does before it ends them: sechost.dll delivers it. It waits
+ * until each that asks to be told has stopped, at most as long as that one may take. */
 #define WIN32_LEAN_AND_MEAN
 #include <windows.h>
 #include <stdio.h>
@@ -24,6 +29,44 @@ static WCHAR *next(WCHAR *at)
     return at;
 }
 
+/* How long a service may take to stop then, in milliseconds. */
+static DWORD time_of(SC_HANDLE service)
+{
+    SERVICE_PRESHUTDOWN_INFO info = { 0 };
+    DWORD needed;
+
+    QueryServiceConfig2W(service, SERVICE_CONFIG_PRESHUTDOWN_INFO, (BYTE *)&info, sizeof info, &needed);
+    return info.dwPreshutdownTimeout;
+}
+
+static int shut_down(void)
+{
+    HANDLE event = CreateEventW(NULL, TRUE, FALSE, L"Global\\calicoctl-win-test-preshutdown");
+    SC_HANDLE manager = OpenSCManagerW(NULL, NULL, SC_MANAGER_CONNECT | SC_MANAGER_ENUMERATE_SERVICE);
+    static BYTE buffer[256 * 1024];
+    const ENUM_SERVICE_STATUS_PROCESSW *all = (void *)buffer;
+    DWORD needed, count = 0, resume = 0, late = 0;
+    ULONGLONG begun = GetTickCount64();
+
+    if (!EnumServicesStatusExW(manager, SC_ENUM_PROCESS_INFO, SERVICE_WIN32, SERVICE_ACTIVE, buffer, sizeof buffer,
+                               &needed, &count, &resume, NULL))
+        return 1;
+    SetEvent(event);
+    for (DWORD at = 0; at < count; at++) {
+        SERVICE_STATUS status = { 0 };
+        SC_HANDLE service;
+
+        if (!(all[at].ServiceStatusProcess.dwControlsAccepted & SERVICE_ACCEPT_PRESHUTDOWN))
+            continue;
+        service = OpenServiceW(manager, all[at].lpServiceName, SERVICE_QUERY_STATUS | SERVICE_QUERY_CONFIG);
+        while (QueryServiceStatus(service, &status) && status.dwCurrentState != SERVICE_STOPPED &&
+               GetTickCount64() - begun < time_of(service))
+            Sleep(20);
+        late += status.dwCurrentState != SERVICE_STOPPED;
+    }
+    return late != 0;
+}
+
 int main(int argc, char **argv)
 {
     STARTUPINFOW startup = {
@@ -35,6 +78,8 @@ int main(int argc, char **argv)
     };
     PROCESS_INFORMATION process;
     DWORD code = 0;
+    if (argc == 2 && !strcmp(argv[1], "preshutdown"))
+        return shut_down();
     if (argc < 4)
         return 2;
     /* Unchanged: the program sees its arguments quoted as its caller quoted them. */

@@ -227,12 +227,20 @@ fn b12_a_clock_that_is_set_back_and_another_time_zone_wipe_no_network() {
     assert_eq!(begun, order, "the clock went back");
 }
 
+/// Restarts after an end with an error too, an identity for access lists, and time to stop when Windows shuts down.
 #[test]
-fn unsupported_service_settings_are_reported() {
-    let Some(house) = House::new() else { return };
-    let installed = house.install();
-    let said = format!("{}{}", installed.stdout, installed.stderr);
-    assert!(said.contains("ServiceSettingUnknown") && said.contains("service SID"), "{said}");
+fn the_services_have_windows_settings_beyond_their_definition() {
+    let Some(house) = House::installed() else { return };
+    for service in ["CalicoNode", "CalicoFelix"] {
+        let key = format!(r"HKLM\SYSTEM\CurrentControlSet\Services\{service}");
+        let kept = house.machine.run_program("reg", &["query", &key]).exits(0).stdout;
+        for (value, number) in
+            [("FailureActionsOnNonCrashFailures", "0x1"), ("ServiceSidType", "0x1"), ("PreshutdownTimeout", "0x7530")]
+        {
+            let line = kept.lines().find(|line| line.contains(value)).unwrap_or_else(|| panic!("{value}: {kept}"));
+            assert!(line.trim_end().ends_with(number), "{line}");
+        }
+    }
 }
 
 /// Windows on ARM runs programs for amd64, so the program itself must refuse.

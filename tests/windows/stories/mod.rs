@@ -9,6 +9,8 @@ mod boot_time;
 #[cfg(not(windows))]
 mod credentials;
 #[cfg(not(windows))]
+mod dependents;
+#[cfg(not(windows))]
 mod executable;
 #[cfg(not(windows))]
 mod faults;

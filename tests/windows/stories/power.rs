@@ -162,6 +162,24 @@ fn after_a_boot_a_pod_that_lost_its_endpoint_is_re_created() {
     assert_eq!(told["involvedObject"]["name"], before["metadata"]["name"], "{told:#}");
 }
 
+/// Windows tells the services before it ends them: until the next boot's network is up, kubelet finds no configuration.
+#[test]
+fn at_shutdown_the_cni_configuration_is_withdrawn_and_felix_stops_by_itself() {
+    const CONF: &str = r"Program Files\containerd\cni\conf\10-calico.conf";
+    let Some(house) = House::installed() else { return };
+    house.until_healthy();
+    let conf = house.read(CONF);
+    house.machine.shut_down();
+    assert_eq!((house.read(CONF), house.read(&format!("{CONF}.withdrawn"))), (String::new(), conf.clone()));
+    let stop = house.said("felix").into_iter().rfind(|said| said["event"] == "stop").unwrap();
+    assert_eq!(stop["why"], "ctrl-c", "{stop}");
+
+    house.machine.power_on();
+    house.until_started("felix", 2);
+    house.until_healthy();
+    assert_eq!(house.read(CONF), conf);
+}
+
 /// Defect B13: upstream's first start after a boot removes every HNS network that is not NAT.
 #[test]
 fn b13_after_a_power_cut_the_node_recovers_and_others_networks_are_kept() {

@@ -13,6 +13,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use super::faults::{Crash, SandboxFaults};
+use super::model::NodeService;
 use super::*;
 use crate::fault::{Exit, Fault as Failure};
 use crate::item::{Manifest, ManifestFile, Network, NetworkKind, RegValue, StartType, Tree};

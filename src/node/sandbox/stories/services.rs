@@ -144,3 +144,54 @@ fn a_deleted_service_that_somebody_has_open_is_gone_and_its_name_is_not_free() {
     node.put(&id, Some(&wanted)).unwrap();
     assert_eq!(node.get(&id).unwrap(), Some(wanted));
 }
+
+fn timed(node: &mut SandboxNode, name: &str, change: impl Fn(&mut NodeService)) {
+    node.edit(|model| {
+        change(model.services.get_mut(&Name::new(name)).unwrap());
+        Ok(())
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_service_that_starts_slowly_is_starting_until_it_runs() {
+    let (dir, mut node) = node();
+    node.put(&running("kubelet"), None).unwrap();
+    timed(&mut node, "kubelet", |service| service.start_seconds = 40);
+    let seen = SandboxNode::open(dir.path()).unwrap();
+    let mut node = node.with_start_hook(Box::new(move |_, name, _| {
+        assert_eq!(seen.service_state(name).unwrap(), Some(ServiceState::Running), "its program waits for that");
+        Ok(())
+    }));
+    let before = node.now();
+    node.put(&running("kubelet"), Some(&State::Running)).unwrap();
+    assert!((40..45).contains(&node.now().duration_since(before).as_secs()));
+
+    node.put(&running("kubelet"), None).unwrap();
+    timed(&mut node, "kubelet", |service| service.start_seconds = 600);
+    insta::assert_snapshot!(said(node.put(&running("kubelet"), Some(&State::Running))), @"ServiceWillNotStart: start service kubelet: still starting after 180 s");
+    assert_eq!(node.service_state("kubelet").unwrap(), Some(ServiceState::Starting));
+}
+
+#[test]
+fn recovery_actions_start_a_service_again_that_ended_by_itself_and_no_other() {
+    let (_dir, mut node) = node();
+    let id = Id::Service("Crashes".into());
+    let State::Service(mut wanted) = service(r"C:\k\kubelet.exe", &[]) else { unreachable!() };
+    wanted.restart_after = vec![5, 60];
+    node.put(&id, Some(&State::Service(wanted))).unwrap();
+    for delay in [5, 60, 60] {
+        node.put(&running("Crashes"), Some(&State::Running)).unwrap();
+        node.crash_service("Crashes").unwrap();
+        node.pause(Duration::from_secs(delay - 1));
+        assert_eq!(node.get(&running("Crashes")).unwrap(), None, "{delay}");
+        node.pause(Duration::from_secs(1));
+        assert_eq!(node.get(&running("Crashes")).unwrap(), Some(State::Running), "{delay}");
+    }
+    node.put(&running("Crashes"), None).unwrap();
+    node.crash_service("kubelet").unwrap();
+    node.pause(Duration::from_secs(3600));
+    for name in ["Crashes", "kubelet"] {
+        assert_eq!(node.get(&running(name)).unwrap(), None, "{name}: stopped, and without recovery actions");
+    }
+}
