@@ -232,6 +232,7 @@ impl NodeAdapter {
 
     /// Manual settings apply at once. With DHCP, addresses and gateway come from the lease.
     pub fn configure(&mut self, config: &IpConfig) {
+        self.dhcp = config.dhcp;
         self.dns.clone_from(&config.dns);
         self.metric = config.metric;
         if config.dhcp {

@@ -15,11 +15,13 @@ use windows_sys::Win32::Networking::WinSock::{
 };
 use windows_sys::core::GUID;
 
+use super::dhcp;
 use super::dll;
 use super::iphelper::{self, Interface, RouteRow};
 use super::routes;
 use super::wide::wide;
 use crate::facts::Adapter;
+use crate::fault::{Exit, Fault};
 use crate::item::IpConfig;
 use crate::node::win32::{self, refused};
 use crate::values::Cidr;
@@ -68,15 +70,31 @@ pub fn get(name: &str) -> Result<Option<IpConfig>> {
 /// the rest comes from the lease. Addresses and gateway count at once, and after the next boot.
 ///
 /// # Errors
-/// Windows error 1168 if there is no such adapter.
+/// Windows error 1168 if there is no such adapter; `DhcpNotSet` if Windows accepts the change and does not make it.
 pub fn put(name: &str, wanted: &IpConfig) -> Result<()> {
-    let Some(interface) = iphelper::interface_named(name)? else {
-        return Err(refused(win32::NOT_FOUND, format!("configure adapter {name}")).into());
+    let find = || -> Result<Interface> {
+        let none = || refused(win32::NOT_FOUND, format!("configure adapter {name}"));
+        iphelper::interface_named(name)?.ok_or_else(|| none().into())
     };
+    let mut interface = find()?;
+    // First what the DHCP client reads: it would take an address away that is set while it is on.
+    match (wanted.dhcp, interface.dhcp) {
+        (false, _) => keep(&interface, wanted)?,
+        (true, false) => forget(&interface)?,
+        (true, true) => {}
+    }
+    if wanted.dhcp != interface.dhcp {
+        dhcp::set(interface.index, wanted.dhcp)?;
+        interface = find()?;
+        if wanted.dhcp != interface.dhcp {
+            let is = if wanted.dhcp { "off" } else { "on" };
+            let what = format!("Windows accepted the change of DHCP of adapter {name}, and it is still {is}");
+            return Err(Fault::new(Exit::Failed, "DhcpNotSet", what).into());
+        }
+    }
     let rows = iphelper::routes()?;
     let now = config(&interface, &rows);
     if !wanted.dhcp {
-        keep(&interface, wanted)?;
         for address in wanted.addresses.iter().filter(|address| !now.addresses.contains(address)) {
             add_address(&interface, *address)?;
         }
@@ -117,6 +135,16 @@ fn keep(interface: &Interface, wanted: &IpConfig) -> Result<()> {
     }
     // Last: without it Windows ignores the others.
     key.set_u32("EnableDHCP", 0).with_context(what)
+}
+
+/// Removes what [`keep`] writes.
+fn forget(interface: &Interface) -> Result<()> {
+    let what = || format!("remove the static address of adapter {}", interface.name);
+    let key = LOCAL_MACHINE.create(interface_key(interface)).with_context(what)?;
+    for name in ["IPAddress", "SubnetMask", "DefaultGateway", "DefaultGatewayMetric"] {
+        key.set_multi_string(name, &[] as &[&str]).with_context(what)?;
+    }
+    key.set_u32("EnableDHCP", 1).with_context(what)
 }
 
 /// Asks for a neighbour's hardware address; its cached address does not count.
@@ -218,7 +246,7 @@ fn add_address(interface: &Interface, address: Cidr) -> Result<()> {
     let to = format!("give adapter {} the address {address}", interface.name);
     match change(c"CreateUnicastIpAddressEntry", &mut row, to) {
         // It exists, but is still being probed for duplicates.
-        Err(e) if e.downcast_ref::<crate::fault::Fault>().is_some_and(|fault| fault.id == "AlreadyExists") => Ok(()),
+        Err(e) if e.downcast_ref::<Fault>().is_some_and(|fault| fault.id == "AlreadyExists") => Ok(()),
         other => other,
     }
 }
@@ -278,7 +306,7 @@ mod tests {
 
     /// calico issue 4631: an address in the active store is gone after the next boot.
     #[test]
-    fn a_static_address_that_is_put_back_is_kept_for_the_next_boot() {
+    fn a_static_address_that_is_put_back_is_kept_and_dhcp_is_off_now_and_after_the_next_boot() {
         let Some(machine) = Machine::new() else { return };
         machine.write("adapters", &machine.read("adapters").replace("10.20.0.21/24\t0", "169.254.21.21/16\t1"));
         let wanted = IpConfig {
@@ -288,7 +316,10 @@ mod tests {
             dns: Vec::new(),
             metric: None,
         };
+        assert!(get("Ethernet").unwrap().unwrap().dhcp);
         put("Ethernet", &wanted).unwrap();
+        let now = get("Ethernet").unwrap().unwrap();
+        assert_eq!((now.dhcp, now.addresses.contains(&wanted.addresses[0])), (false, true));
         let interface = iphelper::interface_named("Ethernet").unwrap().unwrap();
         let key = LOCAL_MACHINE.open(interface_key(&interface)).unwrap();
         let list = |name: &str| key.get_multi_string(name).unwrap();
@@ -299,8 +330,30 @@ mod tests {
             (list("DefaultGateway"), list("DefaultGatewayMetric")),
             (vec!["10.20.0.1".into()], vec!["0".into()])
         );
+        let lease = IpConfig { dhcp: true, ..wanted };
+        put("Ethernet", &lease).unwrap();
+        assert!(get("Ethernet").unwrap().unwrap().dhcp);
+        assert_eq!((key.get_u32("EnableDHCP").unwrap(), list("IPAddress")), (1, Vec::new()));
         drop(key);
         LOCAL_MACHINE.remove_tree(interface_key(&interface)).unwrap();
+    }
+
+    #[test]
+    fn a_dhcp_client_that_is_not_switched_says_why() {
+        let mut told = Vec::new();
+        for fault in ["PUT keep", "PUT 0x80041003", "PUT 0x80070057"] {
+            let Some(machine) = Machine::new() else { return };
+            machine.write("wmi.faults", fault);
+            let wanted = IpConfig { dhcp: false, ..get("Ethernet").unwrap().unwrap() };
+            let error = put("Ethernet", &wanted).unwrap_err();
+            told.push(format!("{}: {error:#}", Fault::id_of(&error)));
+            assert!(get("Ethernet").unwrap().unwrap().dhcp);
+        }
+        insta::assert_snapshot!(told.join("\n"), @"
+        DhcpNotSet: Windows accepted the change of DHCP of adapter Ethernet, and it is still on
+        AccessDenied: switch DHCP off on interface 7 (Windows error 5: access is denied)
+        WindowsError: switch DHCP off on interface 7 (Windows error 87: the parameter is incorrect)
+        ");
     }
 
     #[test]

@@ -8,13 +8,12 @@ use windows::Win32::NetworkManagement::WindowsFirewall::{
     INetFwPolicy2, INetFwRule, INetFwRules, NET_FW_ACTION_ALLOW, NET_FW_PROFILE2_ALL, NET_FW_PROFILE2_DOMAIN,
     NET_FW_PROFILE2_PRIVATE, NET_FW_PROFILE2_PUBLIC, NET_FW_RULE_DIR_IN, NetFwPolicy2, NetFwRule,
 };
-use windows::Win32::System::Com::{
-    CLSCTX_INPROC_SERVER, COINIT_MULTITHREADED, CoCreateInstance, CoInitializeEx, CoUninitialize,
-};
+use windows::Win32::System::Com::{CLSCTX_INPROC_SERVER, CoCreateInstance};
 use windows::Win32::System::Ole::IEnumVARIANT;
 use windows::Win32::System::Variant::{VARIANT, VT_DISPATCH, VariantClear};
-use windows::core::{BSTR, HRESULT, Interface};
+use windows::core::{BSTR, Interface};
 
+use super::com::{Com, code};
 use crate::calico::services::FIREWALL_GROUP;
 use crate::fault::{Exit, Fault};
 use crate::item::FirewallRule;
@@ -298,12 +297,6 @@ fn write(rule: &INetFwRule, wanted: &FirewallRule) -> Result<()> {
     write().map_err(|e| told(&e, &format!("set firewall rule {}", wanted.display_name)))
 }
 
-/// The Win32 error in a COM error, if there is one.
-fn code(error: &windows::core::Error) -> u32 {
-    let code = error.code().0.cast_unsigned();
-    if code >> 16 == 0x8007 { code & 0xFFFF } else { code }
-}
-
 fn told(error: &windows::core::Error, what: &str) -> anyhow::Error {
     match code(error) {
         // The firewall's interface returns this when its service is stopped.
@@ -315,26 +308,6 @@ fn told(error: &windows::core::Error, what: &str) -> anyhow::Error {
         }
         win32::ACCESS_DENIED => win32::denied(what).into(),
         code => refused(code, what).into(),
-    }
-}
-
-/// COM, initialized on this thread until dropped.
-struct Com(HRESULT);
-
-impl Com {
-    fn begin() -> Self {
-        // SAFETY: it has no requirements. A thread on which COM is ready in the other way
-        // (RPC_E_CHANGED_MODE) does as well, and is left so.
-        Self(unsafe { CoInitializeEx(None, COINIT_MULTITHREADED) })
-    }
-}
-
-impl Drop for Com {
-    fn drop(&mut self) {
-        if self.0.is_ok() {
-            // SAFETY: it pairs with the call that succeeded on this thread: the value cannot be sent.
-            unsafe { CoUninitialize() };
-        }
     }
 }
 

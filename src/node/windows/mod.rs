@@ -4,6 +4,8 @@
 
 pub mod adapters;
 pub mod boot;
+mod com;
+mod dhcp;
 pub mod disk;
 pub mod disk_space;
 pub mod dll;

@@ -13,6 +13,7 @@ hns=("$here"/{call,hns,shape,switch,json}.c)
 "$cc" "${flags[@]}" -o "$work/vmcompute.dll" "$here/vmcompute.c" "${hns[@]}" -lole32
 "$cc" "${flags[@]}" -o "$work/computenetwork.dll" "$here"/{computenetwork,modify,schema}.c "${hns[@]}" -lole32
 "$cc" "${flags[@]}" -o "$work/rstrtmgr.dll" "$here/restart_manager.c" -lntdll
+"$cc" "${flags[@]}" -o "$work/netipinterface.dll" "$here/wmi.c" -lole32 -luuid
 "$cc" "${flags[@]}" -o "$work/firewall.dll" "$here/firewall.c" -lole32 -loleaut32 -luuid
 
 # before NAME ORIGINAL SOURCE...: a DLL that stands before Wine's own, which is kept under another name; it forwards to
