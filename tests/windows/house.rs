@@ -3,10 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Child;
-use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use calicoctl_win::sandbox::cluster::{EmbeddedCluster, Seed};
@@ -34,13 +35,60 @@ pub struct House {
     #[cfg_attr(windows, expect(dead_code, reason = "it is there as long as the house is"))]
     pub wire: Wire,
     /// It runs until the house is dropped or loads a saved state.
-    cluster: Option<EmbeddedCluster>,
+    cluster: Served,
     /// The config document's path, for the executable.
     pub config: String,
     /// The release archive.
     pub release: String,
     #[cfg_attr(windows, expect(dead_code, reason = "it is there as long as the house is"))]
     cluster_dir: TempDir,
+    /// The house was dropped.
+    gone: Arc<AtomicBool>,
+}
+
+/// The API server of a house: none while it loads a saved state.
+type Served = Arc<RwLock<Option<EmbeddedCluster>>>;
+
+/// The API server, for as long as it is borrowed.
+pub struct Borrowed<'a>(RwLockReadGuard<'a, Option<EmbeddedCluster>>);
+
+impl std::ops::Deref for Borrowed<'_> {
+    type Target = EmbeddedCluster;
+
+    fn deref(&self) -> &EmbeddedCluster {
+        self.0.as_ref().expect("it serves")
+    }
+}
+
+/// Does kubelet's part with the pods of DaemonSets until the house is dropped: tells the stand-in for containerd which
+/// the node has, and the API server their addresses.
+fn play_kubelet(test: &Path, served: &Served, gone: &AtomicBool) {
+    let mut told = String::new();
+    while !gone.load(Ordering::Relaxed) {
+        std::thread::sleep(Duration::from_millis(50));
+        let served = served.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(pods) = served.as_ref().and_then(|cluster| cluster.pods_on(NODE).ok()) else { continue };
+        let text = |pod: &Value, key: &str| pod["metadata"][key].as_str().unwrap_or_default().to_owned();
+        let of_daemon_set = |pod: &&Value| {
+            let about = &pod["metadata"];
+            about["ownerReferences"][0]["kind"] == "DaemonSet" && about["deletionTimestamp"].is_null()
+        };
+        let line = |pod: &Value| format!("{} {}/{}\n", text(pod, "uid"), text(pod, "namespace"), text(pod, "name"));
+        let lines: String = pods.iter().filter(of_daemon_set).map(line).collect();
+        if lines != told && fs::write(test.join("pods.new"), &lines).is_ok() {
+            drop(fs::rename(test.join("pods.new"), test.join("pods")));
+            told = lines;
+        }
+        let attached = fs::read_to_string(test.join("attached")).unwrap_or_default();
+        for pod in &pods {
+            let line = attached.lines().rev().find_map(|line| line.strip_prefix(&text(pod, "uid")));
+            if let (Some(Ok(ip)), Some(cluster)) = (line.map(|ip| ip.trim().parse::<Ipv4Addr>()), &*served)
+                && pod["status"]["podIP"] != ip.to_string()
+            {
+                drop(cluster.pod_runs(pod, ip));
+            }
+        }
+    }
 }
 
 impl House {
@@ -51,7 +99,7 @@ impl House {
 
     pub fn with(version: &str, backend: &str) -> Option<Self> {
         let machine = Machine::new()?;
-        part("calico.exe")?;
+        let (_calico, cri) = (part("calico.exe")?, part("cri.exe")?);
         let cluster_dir = TempDir::new().unwrap();
         let seed = Seed { calico: version.into(), ..Seed::new(NODE) };
         let cluster = EmbeddedCluster::start(cluster_dir.path(), &seed, &[]).unwrap();
@@ -60,15 +108,21 @@ impl House {
         fs::create_dir_all(&test).unwrap();
         let port = |port: u16| format!("https://127.0.0.1:{port}");
         let kubeconfig = cluster.admin_kubeconfig_direct().replace(&port(cluster.addr().port()), &port(wire.port));
-        fs::write(test.join("kubeconfig"), kubeconfig).unwrap();
+        fs::write(test.join("kubeconfig"), &kubeconfig).unwrap();
+        // kubelet's, with which CalicoNode deletes pods that a boot has left without a network.
+        machine.file("k/config", kubeconfig);
         let config = machine.file("node.yaml", config(version, backend));
         let release = machine.file(&format!("calico-windows-{version}.zip"), release(version));
-        Some(Self { machine, wire, cluster: Some(cluster), config, release, cluster_dir })
+        machine.file("test/cri.exe", fs::read(cri).unwrap());
+        let (cluster, gone) = (Arc::new(RwLock::new(Some(cluster))), Arc::new(AtomicBool::new(false)));
+        let (served, over) = (Arc::clone(&cluster), Arc::clone(&gone));
+        std::thread::spawn(move || play_kubelet(&test, &served, &over));
+        Some(Self { machine, wire, cluster, config, release, cluster_dir, gone })
     }
 
     /// The API server, for changes by others in the cluster.
-    pub fn cluster(&self) -> &EmbeddedCluster {
-        self.cluster.as_ref().expect("it serves")
+    pub fn cluster(&self) -> Borrowed<'_> {
+        Borrowed(self.cluster.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// A text file of the cluster, by its path in the cluster's folder.
@@ -84,12 +138,11 @@ impl House {
         Some(house)
     }
 
-    /// A healthy node whose kubelet runs, with an administrator's kubeconfig in the usual place.
+    /// A healthy node whose kubelet runs.
     pub fn joined() -> Option<Self> {
         let house = Self::new()?;
         drop(house.start_kubelet());
         house.install();
-        house.machine.file("k/config", house.read(r"test\kubeconfig"));
         house.until_healthy();
         Some(house)
     }
@@ -99,7 +152,7 @@ impl House {
     pub fn save(&mut self) -> Saved {
         self.machine.cut_power();
         // A server's state is complete on the disk when it has ended.
-        self.cluster = None;
+        *self.cluster.write().unwrap() = None;
         let saved = Saved { machine: self.machine.beside(), cluster: TempDir::new().unwrap() };
         self.machine.save_to(saved.machine.path());
         copy_cluster(self.cluster_dir.path(), saved.cluster.path());
@@ -109,12 +162,12 @@ impl House {
     /// Restores the state of machine and cluster; the machine, which must be off, boots.
     #[cfg(not(windows))]
     pub fn load(&mut self, saved: &Saved) {
-        self.cluster = None;
+        *self.cluster.write().unwrap() = None;
         self.machine.load_from(saved.machine.path());
         copy_cluster(saved.cluster.path(), self.cluster_dir.path());
         let cluster = EmbeddedCluster::start(self.cluster_dir.path(), &Seed::new(NODE), &[]).unwrap();
         self.wire.reconnect(cluster.addr());
-        self.cluster = Some(cluster);
+        *self.cluster.write().unwrap() = Some(cluster);
         self.machine.power_on();
     }
 
@@ -297,6 +350,7 @@ fn by_name(networks: impl Iterator<Item = Value>) -> BTreeMap<String, Value> {
 /// Shows what happened if the story failed. A machine that is not discarded is restored.
 impl Drop for House {
     fn drop(&mut self) {
+        self.gone.store(true, Ordering::Relaxed);
         if std::thread::panicking() {
             self.show_what_happened();
         }
@@ -316,6 +370,9 @@ impl House {
             "test",
         ] {
             for entry in fs::read_dir(self.machine.c(folder)).into_iter().flatten().flatten() {
+                if entry.path().extension().is_some_and(|kind| kind == "exe") {
+                    continue;
+                }
                 let text = fs::read(entry.path()).unwrap_or_default();
                 let text = String::from_utf8_lossy(&text);
                 let lines: Vec<&str> = text.lines().collect();
@@ -363,7 +420,7 @@ fn free_port() -> u16 {
 /// The archive of a version, in its real layout, with runnable programs.
 pub fn release(version: &str) -> Vec<u8> {
     static MADE: Mutex<BTreeMap<String, Vec<u8>>> = Mutex::new(BTreeMap::new());
-    let mut made = MADE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
     made.entry(version.to_owned())
         .or_insert_with(|| {
             let version: CalicoVersion = version.parse().unwrap();

@@ -15,18 +15,22 @@ pub struct Machine {
 
 const ETHERNET: &str = "7\tEthernet\t00-15-5D-01-02-03\t1\tauto\tvmxnet3\t10.20.0.21/24\t0\n";
 
+/// An adapter's address moves to a vSwitch and back at once, in the file `settings`.
+pub const AT_ONCE: &str = "adapter-back-ms=0\naddress-ms=0\ndad-ms=0\n";
+
 /// Another product's network.
 pub const NAT: &str = r#"{"ID":"1111","Name":"nat","Type":"nat","Subnets":[{"AddressPrefix":"172.20.0.0/20"}]}"#;
 
 impl Machine {
-    /// A machine with one adapter, its default route, another product's network and no faults.
+    /// A machine with one adapter, its default route, another product's network, no faults and no delays.
     pub fn new() -> Option<Self> {
         let lock = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
         if !Path::new(r"C:\test\adapters").exists() {
             return None;
         }
         let left = ["endpoints", "policylists", "faults", "log", "late", "away"].map(|name| format!("hns.{name}"));
-        let others = ["settings", "iphlpapi.faults", "firewall", "firewall.faults"].map(str::to_owned);
+        let others =
+            ["adapters.times", "iphlpapi.faults", "wmi.faults", "firewall", "firewall.faults"].map(str::to_owned);
         for name in left.iter().chain(&others) {
             let path = format!(r"C:\test\{name}");
             // While a test DLL reads it for another test, it cannot be removed, but emptied.
@@ -38,6 +42,7 @@ impl Machine {
         machine.write("adapters", ETHERNET);
         machine.write("routes", "0.0.0.0/0\t7\t10.20.0.1\t0\n");
         machine.write("hns.networks", &format!("{NAT}\n"));
+        machine.write("settings", AT_ONCE);
         Some(machine)
     }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -22,6 +23,8 @@ import (
 
 // Adapters whose address is never the node's.
 var notForNodes = regexp.MustCompile(`.*cbr.*|.*[Dd]ocker.*|.*\(nat\).*|.*Calico.*_ep|Loopback.*`)
+
+var errUnknownEndpoint = errors.New("failed to look up HNS endpoint for workload")
 
 // Felix: routes to the pods of other nodes, and rules of the pods here (projectcalico/calico, felix/dataplane/windows).
 func felix() int {
@@ -78,10 +81,13 @@ func (f *felixWorker) run() {
 	go f.follow(f.kube.kind("ipamblocks"), metav1.ListOptions{})
 	for {
 		var again <-chan time.Time
-		if err := f.apply(here); err != nil {
+		err := f.apply(here)
+		if err != nil {
 			logf("WARNING", "%v", err)
 			again = time.After(time.Second)
-		} else {
+		}
+		// Ready after the first update, also where a pod's endpoint is not there (felix/dataplane/windows).
+		if err == nil || errors.Is(err, errUnknownEndpoint) {
 			f.ready.Store(true)
 		}
 		select {
@@ -255,7 +261,7 @@ func (f *felixWorker) applyRules(pattern *regexp.Regexp, here metav1.ListOptions
 		}
 	}
 	for address := range addresses {
-		return fmt.Errorf("failed to look up HNS endpoint for workload %s", address)
+		return fmt.Errorf("%w %s", errUnknownEndpoint, address)
 	}
 	return nil
 }

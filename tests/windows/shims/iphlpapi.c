@@ -248,7 +248,7 @@ static WCHAR *take_text(struct arena *arena, const char *text)
     return to;
 }
 
-static IP_ADAPTER_UNICAST_ADDRESS *take_addresses(struct arena *arena, char *list)
+static IP_ADAPTER_UNICAST_ADDRESS *take_addresses(struct arena *arena, char *list, NL_DAD_STATE state)
 {
     IP_ADAPTER_UNICAST_ADDRESS *first = NULL, **link = &first;
     for (char *one = strtok(list, ","); one; one = strtok(NULL, ",")) {
@@ -260,7 +260,7 @@ static IP_ADAPTER_UNICAST_ADDRESS *take_addresses(struct arena *arena, char *lis
         address->Length = sizeof *address;
         address->Address.lpSockaddr = (SOCKADDR *)ip;
         address->Address.iSockaddrLength = sizeof *ip;
-        address->DadState = IpDadStatePreferred;
+        address->DadState = state;
         address->OnLinkPrefixLength = slash ? atoi(slash + 1) : 32;
         address->ValidLifetime = address->PreferredLifetime = address->LeaseLifetime = 0xFFFFFFFF;
         ip->sin_family = AF_INET;
@@ -280,7 +280,11 @@ static IP_ADAPTER_ADDRESSES *take_adapter(struct arena *arena, struct adapter *f
     WCHAR *alias = take_text(arena, from->name), *description = take_text(arena, from->description);
     WCHAR *suffix = take_text(arena, "");
     char none[1] = "";
-    IP_ADAPTER_UNICAST_ADDRESS *addresses = take_addresses(arena, from->polls > 0 ? none : from->addresses);
+    ULONGLONG now = GetTickCount64();
+    struct times times = times_of(from->name);
+    NL_DAD_STATE state = now < times.preferred ? IpDadStateTentative : IpDadStatePreferred;
+    char *list = from->polls > 0 || now < times.here ? none : from->addresses;
+    IP_ADAPTER_UNICAST_ADDRESS *addresses = take_addresses(arena, list, state);
     if (!arena->at || arena->used > arena->size)
         return NULL;
     strcpy(name, guid);
@@ -318,7 +322,7 @@ __declspec(dllexport) ULONG WINAPI GetAdaptersAddresses(ULONG family, ULONG flag
     IP_ADAPTER_ADDRESSES *last = NULL;
     struct adapter from;
     while ((line = next_line(&rest))) {
-        if (!parse_adapter(line, &from))
+        if (!parse_adapter(line, &from) || has_switch(from.name) || GetTickCount64() < times_of(from.name).back)
             continue;
         IP_ADAPTER_ADDRESSES *adapter = take_adapter(&arena, &from);
         if (last && adapter)
@@ -400,7 +404,7 @@ __declspec(dllexport) DWORD WINAPI GetIpInterfaceEntry(MIB_IPINTERFACE_ROW *row)
     struct adapter a;
     DWORD code = ERROR_NOT_FOUND;
     while ((line = next_line(&rest)))
-        if (parse_adapter(line, &a) && strtoul(a.index, NULL, 10) == row->InterfaceIndex) {
+        if (parse_adapter(line, &a) && !has_switch(a.name) && strtoul(a.index, NULL, 10) == row->InterfaceIndex) {
             row->UseAutomaticMetric = !strcmp(a.metric, "auto");
             row->Metric = row->UseAutomaticMetric ? 25 : atol(a.metric);
             row->SitePrefixLength = 64;

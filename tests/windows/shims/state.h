@@ -110,10 +110,16 @@ static long setting(const char *key, long otherwise)
 
 /* The adapters of the machine, `adapters`, one in each line:
  * index, name, mac, dhcp (0|1), metric (auto|number), description, addresses (a/b,a/b), polls
- * with tabs between. `polls` is how often the table is read before the addresses appear. */
+ * with tabs between. `polls` is how often the table is read before the addresses appear. One with a vSwitch has no IP, and
+ * Windows does not list it. `adapters.times`: name, back, here, preferred, in milliseconds since the host's start: until
+ * then the adapter is not listed, has no addresses, and these are still being probed for duplicates (DAD). */
 struct adapter {
     char *index, *name, *mac, *dhcp, *metric, *description, *addresses;
     long polls;
+};
+
+struct times {
+    unsigned long long back, here, preferred;
 };
 
 static int parse_adapter(char *line, struct adapter *adapter)
@@ -122,6 +128,32 @@ static int parse_adapter(char *line, struct adapter *adapter)
     split_fields(line, f);
     *adapter = (struct adapter){f[0], f[1], f[2], f[3], f[4], f[5], f[6], atol(f[7])};
     return *f[0] && *f[1];
+}
+
+static struct times times_of(const char *adapter)
+{
+    char *all = read_state("adapters.times"), *rest = all, *line, *f[MAX_FIELDS];
+    struct times times = {0};
+    while ((line = next_line(&rest))) {
+        split_fields(line, f);
+        if (!_stricmp(f[0], adapter))
+            times = (struct times){strtoull(f[1], NULL, 10), strtoull(f[2], NULL, 10), strtoull(f[3], NULL, 10)};
+    }
+    free(all);
+    return times;
+}
+
+/* Whether an adapter has a vSwitch: then the host's side of it has the addresses. */
+static int has_switch(const char *adapter)
+{
+    char host[256], *all = read_state("adapters"), *rest = all, *line;
+    struct adapter a;
+    int there = 0;
+    snprintf(host, sizeof host, "vEthernet (%s)", adapter);
+    while ((line = next_line(&rest)))
+        there |= parse_adapter(line, &a) && !_stricmp(a.name, host);
+    free(all);
+    return there;
 }
 
 static void print_adapter(struct text *to, const struct adapter *a)

@@ -54,6 +54,15 @@ static void move_routes(const char *from, const char *to)
     free(all);
 }
 
+/* Windows takes its time: the adapter comes, then DHCP gives its address, then that is probed for duplicates. */
+static void arrive(const char *adapter, long away)
+{
+    char line[512];
+    unsigned long long back = GetTickCount64() + away, here = back + setting("address-ms", 300);
+    snprintf(line, sizeof line, "%s\t%llu\t%llu\t%llu\n", adapter, back, here, here + setting("dad-ms", 200));
+    write_state("adapters.times", line, "ab");
+}
+
 /* Moves an adapter's configuration to its vSwitch or back. */
 void move_addresses(const char *adapter, int to_switch)
 {
@@ -81,6 +90,7 @@ void move_addresses(const char *adapter, int to_switch)
         virtual.index = host_index;
         virtual.description = "Hyper-V Virtual Ethernet Adapter";
         virtual.polls = setting("adapter-polls", 0);
+        arrive(host, 0);
         physical.addresses = "";
         print_adapter(&kept, &physical);
         print_adapter(&kept, &virtual);
@@ -90,6 +100,7 @@ void move_addresses(const char *adapter, int to_switch)
         physical.addresses = virtual.addresses;
         physical.metric = virtual.metric;
         physical.polls = setting("adapter-polls", 0);
+        arrive(physical.name, setting("adapter-back-ms", 200));
         print_adapter(&kept, &physical);
     }
     if (*index) {
@@ -109,19 +120,8 @@ void management_ip(const char *adapter, char *ip, size_t size)
     struct adapter a;
     *ip = 0;
     while ((line = next_line(&rest)))
-        if (parse_adapter(line, &a) && !_stricmp(a.name, host) && a.polls == 0 && strncmp(a.addresses, "169.254.", 8))
+        if (parse_adapter(line, &a) && !_stricmp(a.name, host) && a.polls == 0 &&
+            GetTickCount64() >= times_of(a.name).preferred && strncmp(a.addresses, "169.254.", 8))
             snprintf(ip, size, "%.*s", (int)strcspn(a.addresses, "/,"), a.addresses);
     free(all);
-}
-
-int has_switch(const char *adapter)
-{
-    char host[256], *adapters = read_state("adapters"), *rest = adapters, *line;
-    struct adapter a;
-    int there = 0;
-    host_name(host, sizeof host, adapter);
-    while ((line = next_line(&rest)))
-        there |= parse_adapter(line, &a) && !_stricmp(a.name, host);
-    free(adapters);
-    return there;
 }

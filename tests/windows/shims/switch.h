@@ -6,7 +6,6 @@
 /* The name of the adapter for a network: the one it names, or one with a vSwitch, or one with an
  * address. False if there is none. */
 int choose_adapter(const char *wanted, char *name, size_t size);
-int has_switch(const char *adapter);
 /* Moves an adapter's configuration to its vSwitch or back. */
 void move_addresses(const char *adapter, int to_switch);
 /* The first address of the host on an adapter's vSwitch that others can reach; empty if there is none. */

@@ -19,6 +19,9 @@
  *   blind              normal, but version 2 does not show the network that it makes (projectcalico/calico 9120)
  * settings: management-ip-polls=N  reads of the networks until a new vSwitch has its address
  *           adapter-polls=N        reads of the adapters until an address has moved
+ *           adapter-back-ms=N      until an adapter that a vSwitch held is listed again (200 if not set)
+ *           address-ms=N           until an adapter has its address then, as from DHCP (300)
+ *           dad-ms=N               until that was probed for duplicates (200)
  *           adapter-away=N         refused creations after the last network was deleted (hcsshim 95)
  *
  * The first network that needs a vSwitch moves the adapter's addresses to `vEthernet (<adapter>)`

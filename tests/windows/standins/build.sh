@@ -14,5 +14,5 @@ flags=(-std=gnu11 -O1 -s -Wall -Wextra -Werror -D_WIN32_WINNT=0x0A00 -static -Wl
 "$cc" "${flags[@]}" -o "$out/run.exe" run.c -ladvapi32
 "$cc" "${flags[@]}" -shared -o "$out/pdh.dll" pdh.c
 "${WINDRES:-${cc%gcc}windres}" containerd.rc "$out/containerd.o"
-"$cc" "${flags[@]}" -o "$out/containerd.exe" host.c "$out/containerd.o" -ladvapi32
+"$cc" "${flags[@]}" -o "$out/containerd.exe" host.c runtime.c steer.c "$out/containerd.o" -ladvapi32
 rm "$out/containerd.o"

@@ -1,5 +1,5 @@
-/* Stands in for services of other products: containerd (`containerd.exe --run-service`), and
- * any other with its name as the argument. Runs until it is stopped. */
+/* Stands in for services of other products: containerd (`containerd.exe --run-service`, runtime.c), and any other with its
+ * name as the argument. Runs until it is stopped. */
 #define WIN32_LEAN_AND_MEAN
 #include <windows.h>
 #include <stdio.h>
@@ -26,9 +26,15 @@ static DWORD WINAPI on_control(DWORD control, DWORD kind, void *data, void *cont
     return NO_ERROR;
 }
 
+DWORD WINAPI play_runtime(void *unused);
+
+static BOOL is_runtime;
+
 static void WINAPI run(DWORD argc, LPWSTR *argv)
 {
     (void)argc;
+    if (is_runtime)
+        CloseHandle(CreateThread(NULL, 0, play_runtime, NULL, 0, NULL));
     asked_to_stop = CreateEventW(NULL, TRUE, FALSE, NULL);
     handle = RegisterServiceCtrlHandlerExW(argv[0], on_control, NULL);
     now(SERVICE_RUNNING);
@@ -42,6 +48,7 @@ int main(int argc, char **argv)
         puts("containerd github.com/containerd/containerd v1.7.27 05044ec0a9a75232cad458027ca83437aae3f4da");
         return 0;
     }
+    is_runtime = argc == 2 && !strcmp(argv[1], "--run-service");
     SERVICE_TABLE_ENTRYW table[] = { { (WCHAR[]){ 0 }, run }, { NULL, NULL } };
     return StartServiceCtrlDispatcherW(table) ? 0 : (int)GetLastError();
 }

@@ -133,20 +133,27 @@ fn undo(house: &House, (point, reached): Point) {
 #[test]
 fn after_a_boot_a_pod_that_lost_its_endpoint_is_re_created() {
     const CONF: &str = r"Program Files\containerd\cni\conf\10-calico.conf";
+    const AGENT: &str = r"ProgramData\calicoctl-win\services.json";
     let Some(house) = House::installed() else { return };
-    // kubelet's, with which CalicoNode deletes it.
-    house.machine.file("k/config", house.read(r"test\kubeconfig"));
     house.until_healthy();
+    let endpoints = house.pods_endpoints();
     let (before, conf) = (house.fluent_bit(), house.read(CONF));
     let id = house.hns()["Calico"]["ID"].clone();
+    let document = house.read(AGENT);
 
     house.machine.cut_power();
-    house.attach("a85b1b1b99600bf50f265b595b64ea6d", "192.168.0.5", true);
-    house.cluster().pod_runs(&before, "192.168.0.5".parse().unwrap()).unwrap();
+    // containerd is first: CalicoNode fails until the pod has an endpoint. Windows starts it again.
+    house.machine.file(&AGENT.replace('\\', "/"), "{");
     // The network cannot be up yet.
     house.order("startup", "exit=1 late\nexit=1 late\nrun");
     let startups = house.starts("startup").len();
     house.machine.power_on();
+    eventually("an endpoint on the network from before the boot", SOON, || {
+        let all = house.read(r"test\hns.endpoints");
+        let new = |line: &str| line.contains("_Calico\"") && !endpoints.iter().any(|id| line.contains(id.as_str()));
+        (all.lines().any(new) && !house.read(r"test\hcs.systems").is_empty()).then_some(())
+    });
+    house.machine.file(&AGENT.replace('\\', "/"), document);
     house.until_started("startup", startups + 2);
     assert!(!house.machine.c(CONF).exists(), "kubelet would attach pods");
     assert_eq!(house.read(&format!("{CONF}.withdrawn")), conf);

@@ -111,23 +111,17 @@ impl House {
         pods.iter().find(is_its).cloned().unwrap_or_default()
     }
 
-    /// An endpoint like those of Calico's CNI plugin, of a running or dead sandbox.
-    pub fn attach(&self, sandbox: &str, ip: &str, runs: bool) {
-        let network = network_id(self);
-        let endpoint = json!({
-            "ID": format!("26DCB6EE-F66B-4AB8-98D2-{}", &sandbox[..12]), "Name": format!("{sandbox}_Calico"),
-            "VirtualNetwork": network, "VirtualNetworkName": "Calico", "IPAddress": ip, "State": 3,
-            "MacAddress": "0E-2A-64-f4-ce-43", "Type": "Overlay",
-            "Namespace": {"ID": "08191D89-ACE1-4E50-AACA-7A2F1D539171", "IsDefault": false},
-        });
-        let append = |name: &str, line: String| {
-            let text = fs::read_to_string(self.test_file(name)).unwrap_or_default();
-            fs::write(self.test_file(name), format!("{text}{line}\n")).unwrap();
-        };
-        append("hns.endpoints", endpoint.to_string());
-        if runs {
-            append("hcs.systems", sandbox.to_owned());
-        }
+    /// The ids of the endpoints that the CNI plugin made on the network `Calico`, once the DaemonSet's pod has its own:
+    /// that, and one that leaked.
+    pub fn pods_endpoints(&self) -> Vec<String> {
+        eventually("the DaemonSet's pod to have an endpoint", SOON, || {
+            let all = self.read(r"test\hns.endpoints");
+            let endpoints = all.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+            let of_cni = |one: &Value| one["Name"].as_str().is_some_and(|name| name.ends_with("_Calico"));
+            let ids: Vec<String> = endpoints.filter(of_cni).map(|one| one["ID"].as_str().unwrap().to_owned()).collect();
+            let runs = !self.read(r"test\hcs.systems").is_empty();
+            (ids.len() == 2 && runs && self.fluent_bit()["status"]["podIP"].is_string()).then_some(ids)
+        })
     }
 }
 
@@ -136,12 +130,9 @@ impl House {
 #[cfg(not(windows))]
 fn a_vni_change_deletes_daemonset_pods_and_leaked_endpoints_before_the_network() {
     let Some(house) = node() else { return };
-    let before = house.fluent_bit();
-    let [sandbox, gone] = ["a85b1b1b99600bf50f265b595b64ea6d", "d48c3e4703d9ac389f1ca7798e4d881d"];
-    house.attach(sandbox, "192.168.0.5", true);
-    house.attach(gone, "192.168.0.6", false);
-    house.cluster().pod_runs(&before, "192.168.0.5".parse().unwrap()).unwrap();
+    let (endpoints, before) = (house.pods_endpoints(), house.fluent_bit());
 
+    house.machine.file("test/runtime.hold", "");
     let words: Vec<&str> = VNI.split_whitespace().collect();
     let mut change = house.machine.start(&words, "test/said");
     // kubelet ends the container. Without a CNI configuration containerd cannot delete the endpoint.
@@ -149,7 +140,7 @@ fn a_vni_change_deletes_daemonset_pods_and_leaked_endpoints_before_the_network()
         (house.fluent_bit()["metadata"]["uid"] != before["metadata"]["uid"]).then_some(())
     });
     assert_eq!(vsid(&house), 4096, "kubelet is waited for");
-    fs::write(house.test_file("hcs.systems"), "").unwrap();
+    fs::remove_file(house.test_file("runtime.hold")).unwrap();
     let ended = change.wait().unwrap();
     assert!(ended.success(), "{}", house.read("test/said"));
 
@@ -158,9 +149,10 @@ fn a_vni_change_deletes_daemonset_pods_and_leaked_endpoints_before_the_network()
     let asked = house.read(r"test\hns.log");
     let at = |what: String| asked.lines().position(|line| line == what).unwrap_or_else(|| panic!("{what}:\n{asked}"));
     let network = asked.lines().position(|line| line.starts_with("DELETE /networks/")).unwrap();
-    for sandbox in [sandbox, gone] {
-        assert!(at(format!("DELETE /endpoints/26DCB6EE-F66B-4AB8-98D2-{}", &sandbox[..12])) < network);
+    for id in endpoints {
+        assert!(at(format!("DELETE /endpoints/{id}")) < network);
     }
+    assert_eq!(house.pods_endpoints().len(), 2, "the next pod has one on the new network");
 }
 
 #[test]

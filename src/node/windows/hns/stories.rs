@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::item::NetworkKind;
-use crate::node::windows::testing::{Machine, NAT};
+use crate::node::windows::testing::{AT_ONCE, Machine, NAT};
 
 /// A machine without recent deletions.
 fn machine() -> Option<Machine> {
@@ -166,7 +166,7 @@ fn a_network_that_is_still_listed_is_awaited_up_to_a_limit() {
 fn an_address_that_does_not_return_is_told() {
     let Some(machine) = machine() else { return };
     put("External", &external()).unwrap();
-    machine.write("settings", "adapter-polls=100000\n");
+    machine.write("settings", &format!("{AT_ONCE}adapter-polls=100000\n"));
     assert_eq!(remove("External").unwrap(), Some("10.20.0.21".parse().unwrap()));
     assert_eq!(machine.read("hns.networks"), format!("{NAT}\n"), "it is deleted, and that is no failure");
 }
