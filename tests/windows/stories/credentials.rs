@@ -18,12 +18,6 @@ fn token(house: &House) -> String {
 fn the_agent_renews_a_token_that_is_due_and_felix_reads_the_new_one() {
     let Some(house) = House::installed() else { return };
     house.until_started("felix", 1);
-    let service = |verb: &str| {
-        let done = house.machine.run_program("sc", &[verb, "CalicoNode"]);
-        assert_eq!(done.code, 0, "{}{}", done.stdout, done.stderr);
-    };
-    // The agent checks the token when it starts, and each minute.
-    service("stop");
     let first = token(&house);
     let due = aged(&house.of_cluster("pki/sa.key"), &first, |life| life * 7 / 10);
     let file = house.machine.c(KUBECONFIG);
@@ -31,7 +25,9 @@ fn the_agent_renews_a_token_that_is_due_and_felix_reads_the_new_one() {
     // Calico's programs read a kubeconfig once, so Felix is restarted with another one.
     let starts = house.until_started("felix", 2).len();
 
-    service("start");
+    // The agent checks the token when it starts, and each minute. Windows starts it again.
+    let agents = house.machine.processes_of("calicoctl-win.exe");
+    house.machine.kill(agents.iter().find(|process| process.command_line.ends_with("service run node")).unwrap());
     let new = eventually("a new token", SOON, || Some(token(&house)).filter(|now| *now != due));
     let (new, old) = (claims(&new), claims(&due));
     assert!(new["exp"].as_i64() > old["exp"].as_i64(), "{new} {old}");
