@@ -8,7 +8,7 @@ use super::components::{Component, LogOf};
 use crate::run::options::{
     Apply, Confirm, Global, Install, Node, Reconfigure, Repair, Resume, Rollback, Source, Uninstall, Upgrade,
 };
-use crate::selftest::parts;
+use crate::selftest::child;
 
 /// Installs, changes and removes Calico on a Windows node of a Kubernetes cluster.
 #[derive(Debug, Parser)]
@@ -172,7 +172,7 @@ pub struct Selftest {
     #[arg(long, value_name = "NAME", requires = "disruptive")]
     pub adapter: Option<String>,
     /// This is a process that a row started
-    #[arg(long, hide = true, value_name = "NAME", value_parser = parts::NAMES)]
+    #[arg(long, hide = true, value_name = "NAME", value_parser = child::NAMES)]
     pub part: Option<String>,
 }
 

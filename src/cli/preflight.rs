@@ -21,7 +21,7 @@ use crate::run::open::Opened;
 use crate::run::sources::Choice;
 use crate::run::verb::PREFLIGHT;
 use crate::selftest::report::{RowReport, Verdict};
-use crate::selftest::{Ground, Reach};
+use crate::selftest::{Reach, TestContext};
 use crate::wait::{self, Wait};
 
 /// The pause between two rounds of `--wait`.
@@ -73,8 +73,8 @@ fn look(app: &mut App, args: &Preflight, node: &mut dyn Node) -> Result<Round> {
     let report = checks::measured(app, context.run(node)?, &known);
     let mut round = Round { context, known, report };
     if args.deep {
-        let mut ground = Ground::new(node, selftest::program(app)?, None)?;
-        let found = crate::selftest::run(&mut ground, Reach::Reads, &mut |_| ());
+        let mut test = TestContext::new(node, selftest::program(app)?, None)?;
+        let found = crate::selftest::run(&mut test, Reach::Reads, &mut |_| ());
         for row in found.rows {
             round.report.add(check(row));
         }
@@ -94,7 +94,7 @@ fn check(row: RowReport) -> Check {
         group: "selftest".into(),
         ignored: false,
         detail: row.answered,
-        why: Some(row.rests),
+        why: Some(row.needed_for),
         fix: Some("attach the output of: calicoctl-win selftest -o json to a report".into()),
     }
 }

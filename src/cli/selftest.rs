@@ -15,12 +15,12 @@ use crate::run::Ending;
 use crate::run::app::App;
 use crate::run::open::check_elevated;
 use crate::selftest::report::{RowReport, SelftestReport, Verdict};
-use crate::selftest::{self, Ground, Hold, Program, Reach, parts};
+use crate::selftest::{self, Hold, Program, Reach, TestContext, child};
 use crate::values::{WinPath, count};
 
 pub(crate) fn run(args: &Selftest, app: &mut App) -> Result<Ending> {
     if let Some(part) = &args.part {
-        std::process::exit(parts::play(part, quirks(app))?);
+        std::process::exit(child::play(part, quirks(app))?);
     }
     let reach = match (args.disruptive, app.global.dry_run) {
         (_, true) => Reach::Reads,
@@ -35,14 +35,14 @@ pub(crate) fn run(args: &Selftest, app: &mut App) -> Result<Ending> {
     let report = {
         let _lock = lock(app, &mut *node)?;
         let _hold = (reach > Reach::Reads).then(|| hold(app, &mut *node)).transpose()?;
-        let mut ground = Ground::new(&mut *node, program(app)?, args.adapter.clone())?;
+        let mut context = TestContext::new(&mut *node, program(app)?, args.adapter.clone())?;
         let (reporter, quiet) = (&mut app.reporter, app.global.quiet);
         let mut tell = |row: &RowReport| {
             if !quiet || row.verdict == Verdict::Fail {
                 reporter.say(&line(row));
             }
         };
-        selftest::run(&mut ground, reach, &mut tell)
+        selftest::run(&mut context, reach, &mut tell)
     };
     app.reporter.document("SelftestReport", &report, &summary(&report));
     let exit = if selftest::holds(&report) { Exit::Ok } else { Exit::PreflightFailed };
@@ -61,10 +61,10 @@ pub(crate) fn program(app: &App) -> Result<Program> {
 }
 
 /// Returns how the program of a sandbox is unlike a process on Windows.
-fn quirks(app: &App) -> parts::Quirks {
+fn quirks(app: &App) -> child::Quirks {
     let faults = SandboxFaults::parse(&app.global.sandbox_fault.join(";")).unwrap_or_default();
     let is = |quirk| app.global.sandbox.is_some() && faults.windows.contains(&quirk);
-    parts::Quirks {
+    child::Quirks {
         ignores_ctrl_c: is(Quirk::IgnoresCtrlC),
         job_leaks: is(Quirk::JobLeaks),
         detach_stays: is(Quirk::DetachStays),
@@ -97,7 +97,7 @@ fn line(row: &RowReport) -> String {
     };
     let mut line = format!("{tag} {:<20} {}", row.id, row.answered);
     if row.verdict == Verdict::Fail {
-        line.push_str(&format!("\n         expected: {}\n         rests on it: {}", row.asks, row.rests));
+        line.push_str(&format!("\n         expected: {}\n         depends on it: {}", row.asks, row.needed_for));
     }
     line
 }

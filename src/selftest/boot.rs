@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::{Answer, Ground, Reach, Row};
+use super::{Answer, Reach, Row, TestContext};
 use crate::item::State;
 use crate::node::Listing;
 use crate::values::count;
@@ -12,7 +12,7 @@ pub const ROWS: &[Row] = &[
         id: "BootId",
         group: "boot",
         asks: "the id of the current boot is the same each time that Windows is asked",
-        rests: "CalicoNode withdraws the CNI configuration and deletes networks from before the boot only after a boot",
+        needed_for: "CalicoNode withdraws the CNI configuration and deletes networks from before the boot only after a boot",
         bears_on_vni: true,
         reach: Reach::Reads,
         run: boot_id,
@@ -21,7 +21,7 @@ pub const ROWS: &[Row] = &[
         id: "AdapterTable",
         group: "boot",
         asks: "Windows lists the network adapters that are up, and one of them has an IPv4 address",
-        rests: "the addresses of the machine before and after a vSwitch are compared by it",
+        needed_for: "the addresses of the machine before and after a vSwitch are compared by it",
         bears_on_vni: true,
         reach: Reach::Reads,
         run: adapters,
@@ -30,26 +30,26 @@ pub const ROWS: &[Row] = &[
         id: "ContainerList",
         group: "boot",
         asks: "the Host Compute Service lists the running containers",
-        rests: "an endpoint whose container has ended is deleted with its network, and any other stops the run",
+        needed_for: "an endpoint whose container has ended is deleted with its network, and any other stops the run",
         bears_on_vni: true,
         reach: Reach::Reads,
         run: containers,
     },
 ];
 
-fn boot_id(ground: &mut Ground<'_>) -> Result<Answer> {
-    let (one, two) = (ground.facts.boot_id.clone(), ground.node.facts()?.boot_id);
+fn boot_id(context: &mut TestContext<'_>) -> Result<Answer> {
+    let (one, two) = (context.facts.boot_id.clone(), context.node.facts()?.boot_id);
     Answer::of(!one.is_empty() && one == two, "the same id twice", "another id each time, or none")
 }
 
-fn adapters(ground: &mut Ground<'_>) -> Result<Answer> {
-    let listed = ground.node.list(Listing::Adapters)?;
+fn adapters(context: &mut TestContext<'_>) -> Result<Answer> {
+    let listed = context.node.list(Listing::Adapters)?;
     let has_address = |state: &State| matches!(state, State::Adapter(config) if !config.addresses.is_empty());
     let with = listed.iter().filter(|(_, state)| has_address(state)).count();
     let told = format!("{}, {with} with an IPv4 address", count(listed.len(), "adapter"));
     Answer::of(with > 0, told.clone(), told)
 }
 
-fn containers(ground: &mut Ground<'_>) -> Result<Answer> {
-    Answer::holds(count(ground.node.containers()?.len(), "container"))
+fn containers(context: &mut TestContext<'_>) -> Result<Answer> {
+    Answer::holds(count(context.node.containers()?.len(), "container"))
 }

@@ -4,7 +4,7 @@ use std::fs;
 
 use anyhow::{Context, Result};
 
-use super::{Answer, FOLDER, Ground, Reach, Row};
+use super::{Answer, FOLDER, Reach, Row, TestContext};
 use crate::item::{Access, Id, State};
 use crate::node::acl::CHANGE_FOLDER;
 use crate::node::probe::Probe;
@@ -22,7 +22,7 @@ pub const ROWS: &[Row] = &[
         group: GROUP,
         asks: "a folder made for administrators is for them only, and one that others may read nobody else can change; \
                both lists are the folder's own",
-        rests: "nobody else reads the node's credentials, or changes what SYSTEM runs",
+        needed_for: "nobody else reads the node's credentials, or changes what SYSTEM runs",
         bears_on_vni: false,
         reach: Reach::Changes,
         run: access,
@@ -31,7 +31,7 @@ pub const ROWS: &[Row] = &[
         id: "FolderList",
         group: GROUP,
         asks: "an access list is read as it was written",
-        rests: "a folder that an install closed is opened again when it is undone",
+        needed_for: "a folder that an install closed is opened again when it is undone",
         bears_on_vni: false,
         reach: Reach::Changes,
         run: list,
@@ -40,25 +40,25 @@ pub const ROWS: &[Row] = &[
         id: "FileReplaced",
         group: GROUP,
         asks: "a file is replaced in one step, and nothing is left beside it",
-        rests: "the journal, receipts and the CNI configuration are never half written",
+        needed_for: "the journal, receipts and the CNI configuration are never half written",
         bears_on_vni: true,
         reach: Reach::Changes,
         run: replaced,
     },
     Row {
-        id: "FileHeld",
+        id: "OpenFileReplace",
         group: GROUP,
         asks: "a file that somebody reads is not replaced (error 5 or 32), and can be replaced afterwards",
-        rests: "a replacement is tried again for a while, and then fails with the old file in place",
+        needed_for: "a replacement is tried again for a while, and then fails with the old file in place",
         bears_on_vni: true,
         reach: Reach::Changes,
         run: held,
     },
     Row {
-        id: "FolderHeld",
+        id: "OpenFolderRename",
         group: GROUP,
         asks: "a folder with an open file in it is not renamed (error 5 or 32)",
-        rests: "a release is swapped only when nobody has a file of it open",
+        needed_for: "a release is swapped only when nobody has a file of it open",
         bears_on_vni: false,
         reach: Reach::Changes,
         run: folder_held,
@@ -72,18 +72,18 @@ fn below(name: &str) -> WinPath {
     WinPath::known(FOLDER).join(name)
 }
 
-fn folder(ground: &mut Ground<'_>, name: &str, access: Access) -> Result<WinPath> {
+fn folder(context: &mut TestContext<'_>, name: &str, access: Access) -> Result<WinPath> {
     let path = below(name);
-    ground.node.put(&Id::Dir(path.clone()), Some(&State::Dir { access }))?;
+    context.node.put(&Id::Dir(path.clone()), Some(&State::Dir { access }))?;
     Ok(path)
 }
 
-fn access(ground: &mut Ground<'_>) -> Result<Answer> {
-    let caller = ground.node.caller();
+fn access(context: &mut TestContext<'_>) -> Result<Answer> {
+    let caller = context.node.caller();
     for (name, access) in [("closed", Access::Administrators), ("readable", Access::Closed)] {
-        let path = folder(ground, name, access)?;
-        let place = ground.node.disk(&path);
-        let rights = ground.node.rights(&place)?.with_context(|| format!("find {path}"))?;
+        let path = folder(context, name, access)?;
+        let place = context.node.disk(&path);
+        let rights = context.node.rights(&place)?.with_context(|| format!("find {path}"))?;
         let acl = rights.acl;
         if !acl.has_own_entries() {
             return Answer::fails(format!("the list of {path} is inherited: {}", acl.sddl()));
@@ -96,12 +96,12 @@ fn access(ground: &mut Ground<'_>) -> Result<Answer> {
     Answer::holds("closed to others, and readable for them only where that was asked")
 }
 
-fn list(ground: &mut Ground<'_>) -> Result<Answer> {
+fn list(context: &mut TestContext<'_>) -> Result<Answer> {
     let wanted = State::Dir { access: Access::Open(OPEN.into()) };
     // As an undo does: the folder is there, and closed.
-    folder(ground, "open", Access::Closed)?;
-    let path = folder(ground, "open", Access::Open(OPEN.into()))?;
-    let found = ground.node.get(&Id::Dir(path))?;
+    folder(context, "open", Access::Closed)?;
+    let path = folder(context, "open", Access::Open(OPEN.into()))?;
+    let found = context.node.get(&Id::Dir(path))?;
     let right = found.as_ref().is_some_and(|found| found.satisfies(&wanted));
     Answer::of(right, "as written", format!("{OPEN} is read as {found:?}"))
 }
@@ -110,25 +110,25 @@ fn text(node: &dyn Node, path: &WinPath) -> Result<String> {
     fs::read_to_string(node.disk(path)).with_context(|| format!("read {path}"))
 }
 
-fn replaced(ground: &mut Ground<'_>) -> Result<Answer> {
+fn replaced(context: &mut TestContext<'_>) -> Result<Answer> {
     let path = below("file");
     for wanted in ["one", "another one"] {
-        ground.node.save(&path, wanted.as_bytes(), Access::Administrators)?;
-        let found = text(&*ground.node, &path)?;
+        context.node.save(&path, wanted.as_bytes(), Access::Administrators)?;
+        let found = text(&*context.node, &path)?;
         if found != wanted {
             return Answer::fails(format!("`{wanted}` is read as `{found}`"));
         }
     }
-    let beside = files::beside(&ground.node.disk(&path)).exists();
+    let beside = files::beside(&context.node.disk(&path)).exists();
     Answer::of(!beside, "replaced, and nothing beside it", "the temporary file is still there")
 }
 
-fn held(ground: &mut Ground<'_>) -> Result<Answer> {
+fn held(context: &mut TestContext<'_>) -> Result<Answer> {
     let path = below("file");
-    ground.node.save(&path, b"one", Access::Administrators)?;
-    let code = ground.node.probe(&Probe::ReplaceOpenFile(path.clone()))?;
-    let kept = text(&*ground.node, &path)?;
-    ground.node.save(&path, b"another one", Access::Administrators)?;
+    context.node.save(&path, b"one", Access::Administrators)?;
+    let code = context.node.probe(&Probe::ReplaceOpenFile(path.clone()))?;
+    let kept = text(&*context.node, &path)?;
+    context.node.save(&path, b"another one", Access::Administrators)?;
     match code {
         Some(code) if IN_USE.contains(&code) && kept == "one" => Answer::holds(format!("refused with error {code}")),
         Some(code) => Answer::fails(format!("refused with error {code}, and the file is `{kept}`")),
@@ -136,10 +136,10 @@ fn held(ground: &mut Ground<'_>) -> Result<Answer> {
     }
 }
 
-fn folder_held(ground: &mut Ground<'_>) -> Result<Answer> {
-    let path = folder(ground, "held", Access::Administrators)?.join("file");
-    ground.node.save(&path, b"one", Access::Administrators)?;
-    match ground.node.probe(&Probe::MoveOpenFolder(path))? {
+fn folder_held(context: &mut TestContext<'_>) -> Result<Answer> {
+    let path = folder(context, "held", Access::Administrators)?.join("file");
+    context.node.save(&path, b"one", Access::Administrators)?;
+    match context.node.probe(&Probe::MoveOpenFolder(path))? {
         Some(code) if IN_USE.contains(&code) => Answer::holds(format!("refused with error {code}")),
         Some(code) => Answer::fails(format!("refused with error {code}")),
         None => Answer::fails("renamed although a file in it was open"),

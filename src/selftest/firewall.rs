@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::{Answer, Ground, Reach, Row};
+use super::{Answer, Reach, Row, TestContext};
 use crate::calico::services::FIREWALL_GROUP;
 use crate::item::{FirewallRule, Id, State};
 use crate::node::probe::Probe;
@@ -16,7 +16,7 @@ pub const ROWS: &[Row] = &[
         group: GROUP,
         asks: "a rule is read as it was written, exists once after it was written twice, and is gone when removed; it is \
            disabled and opens nothing",
-        rests: "the rule that lets VXLAN in, which a repair and an uninstall find again",
+        needed_for: "the rule that lets VXLAN in, which a repair and an uninstall find again",
         bears_on_vni: false,
         reach: Reach::Changes,
         run: rule,
@@ -25,7 +25,7 @@ pub const ROWS: &[Row] = &[
         id: "FirewallProfiles",
         group: GROUP,
         asks: "a rule that was written applies in every network profile",
-        rests: "VXLAN is let in also when Windows takes a new vSwitch for a public network",
+        needed_for: "VXLAN is let in also when Windows takes a new vSwitch for a public network",
         bears_on_vni: true,
         reach: Reach::Changes,
         run: profiles,
@@ -50,22 +50,22 @@ fn disabled() -> State {
     })
 }
 
-fn profiles(ground: &mut Ground<'_>) -> Result<Answer> {
-    ground.node.put(&item(), Some(&disabled()))?;
-    let code = ground.node.probe(&Probe::RuleInEveryProfile(NAME.into()))?;
+fn profiles(context: &mut TestContext<'_>) -> Result<Answer> {
+    context.node.put(&item(), Some(&disabled()))?;
+    let code = context.node.probe(&Probe::RuleInEveryProfile(NAME.into()))?;
     Answer::of(code.is_none(), "domain, private and public", "not in all of domain, private and public")
 }
 
-fn rule(ground: &mut Ground<'_>) -> Result<Answer> {
+fn rule(context: &mut TestContext<'_>) -> Result<Answer> {
     let rule = disabled();
     for _ in 0..2 {
-        ground.node.put(&item(), Some(&rule))?;
-        let found = ground.node.get(&item())?;
+        context.node.put(&item(), Some(&rule))?;
+        let found = context.node.get(&item())?;
         if found.as_ref() != Some(&rule) {
             return Answer::fails(format!("{rule:?} is read as {found:?}"));
         }
     }
-    ground.node.put(&item(), None)?;
-    let gone = ground.node.get(&item())?.is_none();
+    context.node.put(&item(), None)?;
+    let gone = context.node.get(&item())?.is_none();
     Answer::of(gone, "as written, and gone when removed", "after its removal there is still one")
 }

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use serde_json::Value;
 
-use super::{Answer, Ground, Reach, Row};
+use super::{Answer, Reach, Row, TestContext};
 use crate::fault::Fault;
 use crate::node::hns::{self, Reaction};
 use crate::values::count;
@@ -15,7 +15,7 @@ pub const ROWS: &[Row] = &[
         id: "HnsVersion",
         group: GROUP,
         asks: "HNS says its version, and it is 9.2 or later",
-        rests: "whether VXLAN and Direct Server Return work is read from it",
+        needed_for: "whether VXLAN and Direct Server Return work is read from it",
         bears_on_vni: true,
         reach: Reach::Reads,
         run: version,
@@ -25,16 +25,25 @@ pub const ROWS: &[Row] = &[
         group: GROUP,
         asks: "every network has the fields and types that this program reads: id, name, kind, subnets with VSID, \
                management IP, router MAC",
-        rests: "a network with another VSID, kind or subnet is found, and only that is deleted",
+        needed_for: "a network with another VSID, kind or subnet is found, and only that is deleted",
         bears_on_vni: true,
         reach: Reach::Reads,
         run: networks,
     },
     Row {
+        id: "HnsNetworksByV2",
+        group: GROUP,
+        asks: "version 2 of HNS lists every network that version 1 lists",
+        needed_for: "Calico, its CNI plugin and kube-proxy use a network by version 2",
+        bears_on_vni: true,
+        reach: Reach::Reads,
+        run: networks_by_v2,
+    },
+    Row {
         id: "HnsEndpoints",
         group: GROUP,
         asks: "every endpoint has the fields and types that this program reads: id, network, state, address, containers",
-        rests: "endpoints of running pods are told from leaked ones before a network is deleted",
+        needed_for: "endpoints of running pods are told from leaked ones before a network is deleted",
         bears_on_vni: true,
         reach: Reach::Reads,
         run: endpoints,
@@ -43,16 +52,16 @@ pub const ROWS: &[Row] = &[
         id: "HnsPolicyLists",
         group: GROUP,
         asks: "every policy list refers to endpoints by their paths",
-        rests: "kube-proxy's lists that refer to a network's endpoints are deleted before it",
+        needed_for: "kube-proxy's lists that refer to a network's endpoints are deleted before it",
         bears_on_vni: true,
         reach: Reach::Reads,
         run: policy_lists,
     },
     Row {
-        id: "HnsNotFound",
+        id: "HnsErrorCodes",
         group: GROUP,
         asks: "HNS answers with the number for `not found` when it is asked for what does not exist",
-        rests: "what is already deleted counts as deleted, and another error does not",
+        needed_for: "what is already deleted counts as deleted, and another error does not",
         bears_on_vni: true,
         reach: Reach::Reads,
         run: not_found,
@@ -62,8 +71,8 @@ pub const ROWS: &[Row] = &[
 const NO_HNS: &str = "HNS is not installed";
 
 /// The answer to a question; what the row says if there is none.
-fn told(ground: &mut Ground<'_>, path: &str) -> Result<std::result::Result<Value, Answer>> {
-    match ground.ask_hns(path) {
+fn told(context: &mut TestContext<'_>, path: &str) -> Result<std::result::Result<Value, Answer>> {
+    match context.ask_hns(path) {
         Ok(Ok(output)) => Ok(Ok(output)),
         Ok(Err(refusal)) => Ok(Err(Answer::Fails(format!("{:#}", refusal.fault(format!("ask HNS for {path}")))))),
         Err(error) if Fault::id_of(&error) == "HnsAvailable" => Ok(Err(Answer::Skipped(NO_HNS.into()))),
@@ -71,8 +80,8 @@ fn told(ground: &mut Ground<'_>, path: &str) -> Result<std::result::Result<Value
     }
 }
 
-fn version(ground: &mut Ground<'_>) -> Result<Answer> {
-    let output = match told(ground, "/globals/version")? {
+fn version(context: &mut TestContext<'_>) -> Result<Answer> {
+    let output = match told(context, "/globals/version")? {
         Ok(output) => output,
         Err(answer) => return Ok(answer),
     };
@@ -84,8 +93,13 @@ fn version(ground: &mut Ground<'_>) -> Result<Answer> {
 }
 
 /// Asks for a list, and checks each object in it.
-fn shapes(ground: &mut Ground<'_>, path: &str, noun: &str, wrong: fn(&Value) -> Option<String>) -> Result<Answer> {
-    let output = match told(ground, path)? {
+fn shapes(
+    context: &mut TestContext<'_>,
+    path: &str,
+    noun: &str,
+    wrong: fn(&Value) -> Option<String>,
+) -> Result<Answer> {
+    let output = match told(context, path)? {
         Ok(output) => output,
         Err(answer) => return Ok(answer),
     };
@@ -100,8 +114,26 @@ fn shapes(ground: &mut Ground<'_>, path: &str, noun: &str, wrong: fn(&Value) -> 
     }
 }
 
-fn networks(ground: &mut Ground<'_>) -> Result<Answer> {
-    shapes(ground, "/networks/", "network", network)
+fn networks(context: &mut TestContext<'_>) -> Result<Answer> {
+    shapes(context, "/networks/", "network", network)
+}
+
+fn networks_by_v2(context: &mut TestContext<'_>) -> Result<Answer> {
+    let output = match told(context, "/networks/")? {
+        Ok(output) => output,
+        Err(answer) => return Ok(answer),
+    };
+    let names = output.as_array().into_iter().flatten().filter_map(|network| network["Name"].as_str());
+    let (mut all, mut unseen) = (0, Vec::new());
+    for name in names {
+        let details = context.node.network_details(name);
+        let details = context.note_stuck(details)?;
+        all += 1;
+        if details.is_some_and(|details| details.unseen_by_v2) {
+            unseen.push(name);
+        }
+    }
+    Answer::of(unseen.is_empty(), count(all, "network"), format!("it does not list {}", unseen.join(", ")))
 }
 
 fn network(network: &Value) -> Option<String> {
@@ -124,8 +156,8 @@ fn policy(policy: &Value) -> Option<String> {
     })
 }
 
-fn endpoints(ground: &mut Ground<'_>) -> Result<Answer> {
-    shapes(ground, "/endpoints/", "endpoint", endpoint)
+fn endpoints(context: &mut TestContext<'_>) -> Result<Answer> {
+    shapes(context, "/endpoints/", "endpoint", endpoint)
 }
 
 fn endpoint(endpoint: &Value) -> Option<String> {
@@ -138,8 +170,8 @@ fn endpoint(endpoint: &Value) -> Option<String> {
         .or_else(|| each(endpoint, "Policies", policy))
 }
 
-fn policy_lists(ground: &mut Ground<'_>) -> Result<Answer> {
-    shapes(ground, "/policylists/", "policy list", policy_list)
+fn policy_lists(context: &mut TestContext<'_>) -> Result<Answer> {
+    shapes(context, "/policylists/", "policy list", policy_list)
 }
 
 fn policy_list(list: &Value) -> Option<String> {
@@ -149,8 +181,8 @@ fn policy_list(list: &Value) -> Option<String> {
 /// A network that nobody made.
 const NOBODYS: &str = "/networks/00000000-ca11-4c07-8000-5e1f7e570000";
 
-fn not_found(ground: &mut Ground<'_>) -> Result<Answer> {
-    match ground.ask_hns(NOBODYS) {
+fn not_found(context: &mut TestContext<'_>) -> Result<Answer> {
+    match context.ask_hns(NOBODYS) {
         Err(error) if Fault::id_of(&error) == "HnsAvailable" => Answer::skipped(NO_HNS),
         Err(error) => Err(error),
         Ok(Ok(_)) => Answer::fails("it answered without an error"),

@@ -2,18 +2,18 @@
 //! and removes what it made for that.
 
 mod boot;
+pub mod child;
+mod cleanup;
 mod files;
 mod firewall;
 mod hns;
 mod mask;
 mod overlay;
-pub mod parts;
 mod processes;
 mod registry;
 pub mod report;
 mod routes;
 mod services;
-mod sweep;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ use crate::node::hns::Refusal;
 use mask::Mask;
 use report::{RowReport, Said, SelftestReport, Verdict};
 
-pub use sweep::{FOLDER, Hold};
+pub use cleanup::{FOLDER, Hold};
 
 /// One assumption.
 pub struct Row {
@@ -37,12 +37,12 @@ pub struct Row {
     pub group: &'static str,
     /// What is asked of Windows, and which answer is right.
     pub asks: &'static str,
-    /// What of the program rests on that answer.
-    pub rests: &'static str,
-    /// Whether a change of the VNI rests on it.
+    /// What in the program depends on that answer.
+    pub needed_for: &'static str,
+    /// Whether a change of the VNI depends on it.
     pub bears_on_vni: bool,
     pub reach: Reach,
-    run: fn(&mut Ground<'_>) -> Result<Answer>,
+    run: fn(&mut TestContext<'_>) -> Result<Answer>,
 }
 
 /// What a row does to the machine.
@@ -105,7 +105,7 @@ pub struct Program {
 }
 
 /// What the rows work on.
-pub struct Ground<'a> {
+pub struct TestContext<'a> {
     pub node: &'a mut dyn Node,
     pub program: Program,
     /// The adapter whose network may be interrupted.
@@ -119,7 +119,7 @@ pub struct Ground<'a> {
     before: Option<(String, IpConfig)>,
 }
 
-impl<'a> Ground<'a> {
+impl<'a> TestContext<'a> {
     /// # Errors
     /// When the machine cannot be measured.
     pub fn new(node: &'a mut dyn Node, program: Program, adapter: Option<String>) -> Result<Self> {
@@ -128,7 +128,7 @@ impl<'a> Ground<'a> {
     }
 
     /// Remembers that HNS did not answer.
-    fn heed<T>(&mut self, answer: Result<T>) -> Result<T> {
+    fn note_stuck<T>(&mut self, answer: Result<T>) -> Result<T> {
         if let Err(error) = &answer
             && let Some(fault) = Fault::of(error).filter(|fault| fault.id == "HnsStuck")
         {
@@ -143,7 +143,7 @@ impl<'a> Ground<'a> {
             return Err(stuck.clone().into());
         }
         let answer = self.node.ask_hns(path);
-        let answer = self.heed(answer)?;
+        let answer = self.note_stuck(answer)?;
         self.said.push(Said {
             path: path.to_owned(),
             output: answer.as_ref().ok().cloned().unwrap_or_default(),
@@ -162,48 +162,48 @@ pub fn rows() -> impl Iterator<Item = &'static Row> {
 
 /// Runs the rows up to a reach. First removes what an interrupted run left, and at the end what rows could not remove.
 /// `tell` gets each row as it ends.
-pub fn run(ground: &mut Ground<'_>, reach: Reach, tell: &mut dyn FnMut(&RowReport)) -> SelftestReport {
-    let mut mask = Mask::new(&ground.facts);
-    let removed = if reach > Reach::Reads { sweep::everything(ground) } else { Vec::new() };
+pub fn run(context: &mut TestContext<'_>, reach: Reach, tell: &mut dyn FnMut(&RowReport)) -> SelftestReport {
+    let mut mask = Mask::new(&context.facts);
+    let removed = if reach > Reach::Reads { cleanup::everything(context) } else { Vec::new() };
     let mut reports = Vec::new();
     for row in rows().filter(|row| row.reach <= reach) {
-        let said = ground.said.len();
-        let begun = ground.node.now();
-        let answer = (row.run)(ground).unwrap_or_else(|error| Answer::Fails(format!("{error:#}")));
-        let took = ground.node.now().duration_since(begun);
+        let said = context.said.len();
+        let begun = context.node.now();
+        let answer = (row.run)(context).unwrap_or_else(|error| Answer::Fails(format!("{error:#}")));
+        let took = context.node.now().duration_since(begun);
         // Each row of an overlay network uses what the previous one created.
         if row.reach == Reach::Changes {
-            sweep::group(ground, row.group);
+            cleanup::group(context, row.group);
         }
-        ground.said[said..].iter_mut().for_each(|said| said.output = mask.document(&said.output));
+        context.said[said..].iter_mut().for_each(|said| said.output = mask.document(&said.output));
         let report = RowReport::new(row, answer, &mut mask, took);
         tell(&report);
         reports.push(report);
     }
-    let left = if reach > Reach::Reads { sweep::rest(ground) } else { Vec::new() };
-    let hns = std::mem::take(&mut ground.said);
-    SelftestReport::new(&ground.facts, reach, reports, hns, removed, left)
+    let left = if reach > Reach::Reads { cleanup::rest(context) } else { Vec::new() };
+    let hns = std::mem::take(&mut context.said);
+    SelftestReport::new(&context.facts, reach, reports, hns, removed, left)
 }
 
 /// The table as a Markdown document, which is `docs/selftest.md`: the rows, then a section for each, which `explain`
 /// shows.
 pub fn document() -> String {
     let mut text = String::from(include_str!("intro.md"));
-    text.push_str("\n| row | group | what it does | bears on the VNI | what rests on it |\n|---|---|---|---|---|\n");
+    text.push_str("\n| row | group | what it does | bears on the VNI | what depends on it |\n|---|---|---|---|---|\n");
     for row in rows() {
         let vni = if row.bears_on_vni { "yes" } else { "" };
-        let line = format!("| `{}` | {} | {} | {vni} | {} |\n", row.id, row.group, row.reach.word(), row.rests);
+        let line = format!("| `{}` | {} | {} | {vni} | {} |\n", row.id, row.group, row.reach.word(), row.needed_for);
         text.push_str(&line);
     }
     for row in rows() {
-        let vni = if row.bears_on_vni { " A change of the VNI rests on it." } else { "" };
+        let vni = if row.bears_on_vni { " A change of the VNI depends on it." } else { "" };
         text.push_str(&format!(
-            "\n## {}\nA row of `calicoctl-win selftest`, group {} ({}). It proves: {}.\n\nWhat rests on it: {}.{vni}\n",
+            "\n## {}\nA row of `calicoctl-win selftest`, group {} ({}). It proves: {}.\n\nWhat depends on it: {}.{vni}\n",
             row.id,
             row.group,
             row.reach.word(),
             row.asks,
-            row.rests
+            row.needed_for
         ));
     }
     text

@@ -8,11 +8,11 @@ use ipnet::Ipv4Net;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{Answer, Ground, Reach, Row};
+use super::{Answer, FOLDER, Reach, Row, TestContext};
 use crate::item::{Id, IpConfig, Network, NetworkKind, State};
-use crate::node::Node;
 use crate::node::probe::Probe;
-use crate::values::Cidr;
+use crate::node::{Node, record};
+use crate::values::{Cidr, WinPath};
 
 pub const GROUP: &str = "overlay";
 const NETWORK: &str = "calicoctl-win-selftest";
@@ -34,7 +34,7 @@ pub const ROWS: &[Row] = &[
         id: "OverlayNetwork",
         group: GROUP,
         asks: "HNS creates an overlay network, lists it with its VSID, and gives it a management IP",
-        rests: "Calico's own network, and how long a run waits for it",
+        needed_for: "Calico's own network, and how long a run waits for it",
         bears_on_vni: true,
         reach: Reach::Disrupts,
         run: network,
@@ -43,7 +43,7 @@ pub const ROWS: &[Row] = &[
         id: "OverlayEndpoint",
         group: GROUP,
         asks: "an endpoint on it has a state, and is gone when deleted",
-        rests: "endpoints of running pods keep their network",
+        needed_for: "endpoints of running pods keep their network",
         bears_on_vni: true,
         reach: Reach::Disrupts,
         run: endpoint,
@@ -52,19 +52,28 @@ pub const ROWS: &[Row] = &[
         id: "OverlayAddresses",
         group: GROUP,
         asks: "after the network is deleted the adapter has its addresses again",
-        rests: "a run goes on after a network only when the machine has its addresses",
+        needed_for: "a run goes on after a network only when the machine has its addresses",
         bears_on_vni: true,
         reach: Reach::Disrupts,
         run: addresses,
     },
     Row {
-        id: "OverlayAgain",
+        id: "OverlayRecreate",
         group: GROUP,
         asks: "HNS creates another network on that adapter right after",
-        rests: "a change of the VNI deletes the network and creates it again",
+        needed_for: "a change of the VNI deletes the network and creates it again",
         bears_on_vni: true,
         reach: Reach::Disrupts,
         run: again,
+    },
+    Row {
+        id: "AdapterDhcp",
+        group: GROUP,
+        asks: "an adapter with DHCP gets its addresses as static ones: DHCP is off and they stay; then DHCP is on again",
+        needed_for: "a static address that a virtual switch lost is restored",
+        bears_on_vni: false,
+        reach: Reach::Disrupts,
+        run: static_address,
     },
 ];
 
@@ -73,11 +82,16 @@ pub fn items() -> Vec<Id> {
     vec![Id::Network(NETWORK.into()), Id::Network(AGAIN.into())]
 }
 
+/// The adapter that a row has given a static address, and its configuration before.
+pub fn saved_adapter() -> WinPath {
+    WinPath::known(FOLDER).join("adapter.json")
+}
+
 /// The adapter: the one that is named, or one without a gateway if there are several. The error says why there is
 /// none.
-fn adapter(ground: &Ground<'_>) -> Result<String, Answer> {
-    let adapters = &ground.facts.adapters;
-    if let Some(wanted) = &ground.adapter {
+fn adapter(context: &TestContext<'_>) -> Result<String, Answer> {
+    let adapters = &context.facts.adapters;
+    if let Some(wanted) = &context.adapter {
         let found = adapters.iter().find(|adapter| adapter.name.eq_ignore_ascii_case(wanted));
         let none = || Answer::Fails(format!("there is no adapter `{wanted}`"));
         return found.map(|found| found.name.clone()).ok_or_else(none);
@@ -111,37 +125,41 @@ fn config(node: &dyn Node, adapter: &str) -> Result<IpConfig> {
 }
 
 /// Waits for a condition. Returns the time since `begun`; none at the limit.
-fn after(ground: &mut Ground<'_>, begun: Timestamp, is: &dyn Fn(&dyn Node) -> Result<bool>) -> Result<Option<String>> {
+fn after(
+    context: &mut TestContext<'_>,
+    begun: Timestamp,
+    is: &dyn Fn(&dyn Node) -> Result<bool>,
+) -> Result<Option<String>> {
     loop {
-        let elapsed = ground.node.now().duration_since(begun);
-        if is(&*ground.node)? {
+        let elapsed = context.node.now().duration_since(begun);
+        if is(&*context.node)? {
             return Ok(Some(format!("{:.1} s", elapsed.as_secs_f64())));
         }
         if elapsed.unsigned_abs() > LIMIT {
             return Ok(None);
         }
-        ground.node.pause(PAUSE);
+        context.node.pause(PAUSE);
     }
 }
 
-fn network(ground: &mut Ground<'_>) -> Result<Answer> {
-    let name = match adapter(ground) {
+fn network(context: &mut TestContext<'_>) -> Result<Answer> {
+    let name = match adapter(context) {
         Ok(name) => name,
         Err(answer) => return Ok(answer),
     };
-    let before = config(&*ground.node, &name)?;
+    let before = config(&*context.node, &name)?;
     let has_address = !before.addresses.is_empty();
-    ground.before = Some((name.clone(), before));
-    let (id, wanted, begun) = (Id::Network(NETWORK.into()), wanted(&name), ground.node.now());
-    ground.node.put(&id, Some(&wanted))?;
-    let made = ground.node.now().duration_since(begun).as_secs_f64();
+    context.before = Some((name.clone(), before));
+    let (id, wanted, begun) = (Id::Network(NETWORK.into()), wanted(&name), context.node.now());
+    context.node.put(&id, Some(&wanted))?;
+    let made = context.node.now().duration_since(begun).as_secs_f64();
     let has_ip = |node: &dyn Node| {
         let found = node.get(&Id::Network(NETWORK.into()))?;
         Ok(matches!(found, Some(State::Network(Network { management_ip: Some(_), .. }))))
     };
-    let moved = if has_address { after(ground, begun, &has_ip)? } else { Some("no time".into()) };
-    let _kept_for_the_report = ground.ask_hns("/networks/")?;
-    let found = ground.node.get(&id)?;
+    let moved = if has_address { after(context, begun, &has_ip)? } else { Some("no time".into()) };
+    let _kept_for_the_report = context.ask_hns("/networks/")?;
+    let found = context.node.get(&id)?;
     // HNS lists an adapter only if it was asked for.
     let same = found.as_ref().is_some_and(|found| match (found, &wanted) {
         (State::Network(have), State::Network(want)) => {
@@ -158,22 +176,22 @@ fn network(ground: &mut Ground<'_>) -> Result<Answer> {
 
 const NO_NETWORK: &str = "there is no test network";
 
-fn endpoint(ground: &mut Ground<'_>) -> Result<Answer> {
-    if ground.node.get(&Id::Network(NETWORK.into()))?.is_none() {
+fn endpoint(context: &mut TestContext<'_>) -> Result<Answer> {
+    if context.node.get(&Id::Network(NETWORK.into()))?.is_none() {
         return Answer::skipped(NO_NETWORK);
     }
     let probe = Probe::MakeEndpoint { network: NETWORK.into(), name: ENDPOINT.into(), ip: ADDRESS };
-    if let Some(code) = ground.node.probe(&probe)? {
+    if let Some(code) = context.node.probe(&probe)? {
         return Answer::fails(format!("it cannot be created (error {code:#010X})"));
     }
-    let listed = ground.ask_hns("/endpoints/")?.unwrap_or_default();
+    let listed = context.ask_hns("/endpoints/")?.unwrap_or_default();
     let is_ours = |endpoint: &&Value| endpoint["Name"] == ENDPOINT;
     let Some(found) = listed.as_array().into_iter().flatten().find(is_ours) else {
         return Answer::fails("it is created, and not listed");
     };
     let (id, state) = (found["ID"].as_str().unwrap_or_default().to_owned(), found["State"].as_u64());
-    ground.node.delete_endpoint(&id)?;
-    let left = ground.node.endpoints()?.into_iter().any(|endpoint| endpoint.name == ENDPOINT);
+    context.node.delete_endpoint(&id)?;
+    let left = context.node.endpoints()?.into_iter().any(|endpoint| endpoint.name == ENDPOINT);
     match state {
         _ if left => Answer::fails("it is still listed after it was deleted"),
         Some(state) => Answer::holds(format!("state {state}, and gone when deleted")),
@@ -181,27 +199,61 @@ fn endpoint(ground: &mut Ground<'_>) -> Result<Answer> {
     }
 }
 
-fn addresses(ground: &mut Ground<'_>) -> Result<Answer> {
-    let Some((name, before)) = ground.before.clone() else { return Answer::skipped(NO_NETWORK) };
-    let begun = ground.node.now();
-    ground.node.put(&Id::Network(NETWORK.into()), None)?;
-    let deleted = ground.node.now().duration_since(begun).as_secs_f64();
+fn addresses(context: &mut TestContext<'_>) -> Result<Answer> {
+    let Some((name, before)) = context.before.clone() else { return Answer::skipped(NO_NETWORK) };
+    let begun = context.node.now();
+    context.node.put(&Id::Network(NETWORK.into()), None)?;
+    let deleted = context.node.now().duration_since(begun).as_secs_f64();
     let back = |node: &dyn Node| {
         let now = config(node, &name)?;
         Ok(before.addresses.iter().all(|address| now.addresses.contains(address)))
     };
-    match after(ground, begun, &back)? {
+    match after(context, begun, &back)? {
         Some(time) => Answer::holds(format!("deleted in {deleted:.1} s, addresses there after {time}")),
         None => Answer::fails(format!("the adapter has not all its addresses after {} s", LIMIT.as_secs())),
     }
 }
 
-fn again(ground: &mut Ground<'_>) -> Result<Answer> {
-    let Some((name, _)) = ground.before.clone() else { return Answer::skipped(NO_NETWORK) };
-    let (id, begun) = (Id::Network(AGAIN.into()), ground.node.now());
-    ground.node.put(&id, Some(&wanted(&name)))?;
-    let made = ground.node.now().duration_since(begun).as_secs_f64();
-    let is_there = ground.node.get(&id)?.is_some();
-    ground.node.put(&id, None)?;
+fn again(context: &mut TestContext<'_>) -> Result<Answer> {
+    let Some((name, _)) = context.before.clone() else { return Answer::skipped(NO_NETWORK) };
+    let (id, begun) = (Id::Network(AGAIN.into()), context.node.now());
+    context.node.put(&id, Some(&wanted(&name)))?;
+    let made = context.node.now().duration_since(begun).as_secs_f64();
+    let is_there = context.node.get(&id)?.is_some();
+    context.node.put(&id, None)?;
     Answer::of(is_there, format!("made in {made:.1} s"), "created, and not listed")
+}
+
+fn static_address(context: &mut TestContext<'_>) -> Result<Answer> {
+    let Some((name, before)) = context.before.clone() else { return Answer::skipped(NO_NETWORK) };
+    if !before.dhcp || before.addresses.is_empty() {
+        return Answer::skipped("the adapter has no address from DHCP");
+    }
+    let fixed = IpConfig { dhcp: false, ..before.clone() };
+    let has = |wanted: &IpConfig| {
+        let (name, wanted) = (name.clone(), wanted.clone());
+        move |node: &dyn Node| -> Result<bool> {
+            let now = config(node, &name)?;
+            Ok(now.dhcp == wanted.dhcp && wanted.addresses.iter().all(|address| now.addresses.contains(address)))
+        }
+    };
+    // The network before is just gone.
+    let begun = context.node.now();
+    if after(context, begun, &has(&before))?.is_none() {
+        return Answer::skipped("the adapter has not its addresses again");
+    }
+    // A killed run leaves it, and the next one restores the adapter from it.
+    record::save(context.node, &saved_adapter(), &(&name, &before))?;
+    let id = Id::Adapter(name.clone());
+    let (begun, put) = (context.node.now(), context.node.put(&id, Some(&State::Adapter(fixed.clone()))));
+    let kept = put.and_then(|_| after(context, begun, &has(&fixed)));
+    let begun = context.node.now();
+    context.node.put(&id, Some(&State::Adapter(before.clone())))?;
+    let back = after(context, begun, &has(&before))?;
+    record::forget(context.node, &saved_adapter())?;
+    match (kept?, back) {
+        (None, _) => Answer::fails("its DHCP is still on, or its addresses are not there"),
+        (_, None) => Answer::fails(format!("without its addresses {} s after DHCP was on again", LIMIT.as_secs())),
+        (Some(kept), Some(back)) => Answer::holds(format!("static after {kept}, by DHCP again after {back}")),
+    }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use super::{Answer, FOLDER, Ground, Program, Reach, Row, parts};
+use super::{Answer, FOLDER, Program, Reach, Row, TestContext, child};
 use crate::agent::os::{self, JobObject, Level};
 use crate::node::probe::Probe;
 use crate::node::win32;
@@ -22,7 +22,7 @@ pub const ROWS: &[Row] = &[
         id: "CtrlC",
         group: GROUP,
         asks: "a process gets the Ctrl-C that is sent to its console, and ends by itself",
-        rests: "Calico's programs end in order when their service stops",
+        needed_for: "Calico's programs end in order when their service stops",
         bears_on_vni: true,
         reach: Reach::Changes,
         run: ctrl_c,
@@ -31,7 +31,7 @@ pub const ROWS: &[Row] = &[
         id: "JobObject",
         group: GROUP,
         asks: "a process and those that it started end with their job object",
-        rests: "no program of Calico runs on after its service, or has files open that are to be replaced",
+        needed_for: "no program of Calico runs on after its service, or has files open that are to be replaced",
         bears_on_vni: true,
         reach: Reach::Changes,
         run: job,
@@ -40,7 +40,7 @@ pub const ROWS: &[Row] = &[
         id: "DetachedProcess",
         group: GROUP,
         asks: "a detached process runs in session 0 and outside of every job, so it goes on when this session ends",
-        rests: "a run with --detach, and the guard of a change on trial, go on when the session ends",
+        needed_for: "a run with --detach, and the guard of a change on trial, go on when the session ends",
         bears_on_vni: true,
         reach: Reach::Changes,
         run: detached,
@@ -49,7 +49,7 @@ pub const ROWS: &[Row] = &[
         id: "EventLog",
         group: GROUP,
         asks: "an entry that is written to the Application log can be read there; it stays",
-        rests: "the result of a run, and why a service does not start, are found there",
+        needed_for: "the result of a run, and why a service does not start, are found there",
         bears_on_vni: false,
         reach: Reach::Changes,
         run: event_log,
@@ -92,8 +92,8 @@ fn exit_code(child: &mut Child) -> Result<Option<i32>> {
     Ok(None)
 }
 
-fn ctrl_c(ground: &mut Ground<'_>) -> Result<Answer> {
-    let (mut child, job) = JobObject::start(&mut part(&ground.program, parts::CTRL_C)).context("start a process")?;
+fn ctrl_c(context: &mut TestContext<'_>) -> Result<Answer> {
+    let (mut child, job) = JobObject::start(&mut part(&context.program, child::CTRL_C)).context("start a process")?;
     let said = lines(&mut child);
     let ready = said.recv_timeout(LIMIT);
     let sent = job.interrupt();
@@ -103,14 +103,14 @@ fn ctrl_c(ground: &mut Ground<'_>) -> Result<Answer> {
     match (ready, sent, code) {
         (Err(_), ..) => Answer::fails("the process did not start"),
         (_, Err(error), _) => Answer::fails(format!("Ctrl-C could not be sent: {error}")),
-        (.., Some(parts::ENDED_BY_CTRL_C)) => Answer::holds("it ended by itself"),
+        (.., Some(child::ENDED_BY_CTRL_C)) => Answer::holds("it ended by itself"),
         (.., Some(code)) => Answer::fails(format!("it ended with exit code {code}")),
         (.., None) => Answer::fails(format!("it still ran after {} s", LIMIT.as_secs())),
     }
 }
 
-fn job(ground: &mut Ground<'_>) -> Result<Answer> {
-    let (mut child, job) = JobObject::start(&mut part(&ground.program, parts::TREE)).context("start a process")?;
+fn job(context: &mut TestContext<'_>) -> Result<Answer> {
+    let (mut child, job) = JobObject::start(&mut part(&context.program, child::TREE)).context("start a process")?;
     let said = lines(&mut child);
     let ready = said.recv_timeout(LIMIT);
     drop(job);
@@ -127,11 +127,11 @@ fn job(ground: &mut Ground<'_>) -> Result<Answer> {
     }
 }
 
-fn detached(ground: &mut Ground<'_>) -> Result<Answer> {
-    let file = ground.node.disk(&WinPath::known(FOLDER).join("place"));
-    let mut part = part(&ground.program, parts::PLACE);
-    part.env(parts::SAYS_IN, &file).stdout(Stdio::null());
-    if let Err(error) = os::outlive(&mut part, ground.program.real) {
+fn detached(context: &mut TestContext<'_>) -> Result<Answer> {
+    let file = context.node.disk(&WinPath::known(FOLDER).join("place"));
+    let mut part = part(&context.program, child::PLACE);
+    part.env(child::SAYS_IN, &file).stdout(Stdio::null());
+    if let Err(error) = os::outlive(&mut part, context.program.real) {
         return Answer::fails(format!("it is not started: {error}"));
     }
     let begun = Instant::now();
@@ -143,24 +143,24 @@ fn detached(ground: &mut Ground<'_>) -> Result<Answer> {
         }
     };
     // A sandbox's run stays in the session that began it.
-    let outlives = place.ends_with("job=false") && (!ground.program.real || place.starts_with("session=0 "));
+    let outlives = place.ends_with("job=false") && (!context.program.real || place.starts_with("session=0 "));
     Answer::of(outlives, place.clone(), format!("{place}: it ends with this session, or with its job"))
 }
 
-fn event_log(ground: &mut Ground<'_>) -> Result<Answer> {
-    let mark = format!("calicoctl-win selftest {}", ground.node.now().as_nanosecond());
-    if ground.program.real {
+fn event_log(context: &mut TestContext<'_>) -> Result<Answer> {
+    let mark = format!("calicoctl-win selftest {}", context.node.now().as_nanosecond());
+    if context.program.real {
         os::event_log(Level::Information, &format!("{mark}: proves that entries are kept; nothing was changed"));
     }
     let probe = Probe::FindEvent(mark);
-    let mut found = ground.node.probe(&probe)?;
+    let mut found = context.node.probe(&probe)?;
     // The Event Log's service writes it a moment later.
     for _ in 0..50 {
         if found.is_none() {
             break;
         }
-        ground.node.pause(Duration::from_millis(100));
-        found = ground.node.probe(&probe)?;
+        context.node.pause(Duration::from_millis(100));
+        found = context.node.probe(&probe)?;
     }
     match found {
         None => Answer::holds("found again"),

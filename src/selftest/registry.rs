@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::{Answer, Ground, Reach, Row};
+use super::{Answer, Reach, Row, TestContext};
 use crate::item::{Id, RegValue, State};
 
 pub const GROUP: &str = "registry";
@@ -13,7 +13,7 @@ pub const ROWS: &[Row] = &[
         id: "RegistryTypes",
         group: GROUP,
         asks: "a value of every type is read as it was written",
-        rests: "the original of a value is restored as it was",
+        needed_for: "the original of a value is restored as it was",
         bears_on_vni: false,
         reach: Reach::Changes,
         run: types,
@@ -22,7 +22,7 @@ pub const ROWS: &[Row] = &[
         id: "RegistryNames",
         group: GROUP,
         asks: "a key and a value are found by their names in any case",
-        rests: "values that Calico's scripts or other products wrote are found",
+        needed_for: "values that Calico's scripts or other products wrote are found",
         bears_on_vni: false,
         reach: Reach::Changes,
         run: names,
@@ -38,7 +38,7 @@ pub fn items() -> Vec<Id> {
     vec![value(KEY, "Value")]
 }
 
-fn types(ground: &mut Ground<'_>) -> Result<Answer> {
+fn types(context: &mut TestContext<'_>) -> Result<Answer> {
     let id = value(KEY, "Value");
     let all = [
         RegValue::String("text ü".into()),
@@ -50,19 +50,19 @@ fn types(ground: &mut Ground<'_>) -> Result<Answer> {
     ];
     for wanted in all {
         let state = State::RegValue(wanted.clone());
-        ground.node.put(&id, Some(&state))?;
-        let found = ground.node.get(&id)?;
+        context.node.put(&id, Some(&state))?;
+        let found = context.node.get(&id)?;
         if found.as_ref() != Some(&state) {
             return Answer::fails(format!("{wanted:?} is read as {found:?}"));
         }
     }
-    ground.node.put(&id, None)?;
-    Answer::of(ground.node.get(&id)?.is_none(), "6 types", "a removed value is still there")
+    context.node.put(&id, None)?;
+    Answer::of(context.node.get(&id)?.is_none(), "6 types", "a removed value is still there")
 }
 
-fn names(ground: &mut Ground<'_>) -> Result<Answer> {
+fn names(context: &mut TestContext<'_>) -> Result<Answer> {
     let state = State::RegValue(RegValue::Dword(1));
-    ground.node.put(&value(KEY, "Value"), Some(&state))?;
-    let found = ground.node.get(&value(&KEY.to_uppercase(), "VALUE"))?;
+    context.node.put(&value(KEY, "Value"), Some(&state))?;
+    let found = context.node.get(&value(&KEY.to_uppercase(), "VALUE"))?;
     Answer::of(found == Some(state), "found in upper case", "not found in upper case")
 }

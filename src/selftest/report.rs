@@ -48,7 +48,7 @@ pub struct RowReport {
     pub verdict: Verdict,
     pub asks: String,
     pub answered: String,
-    pub rests: String,
+    pub needed_for: String,
     pub bears_on_vni: bool,
     pub duration_ms: u64,
 }
@@ -71,7 +71,7 @@ pub struct Tally {
     pub skip: usize,
 }
 
-/// The rows that a change of the VNI rests on.
+/// The rows that a change of the VNI depends on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct OnVni {
     pub rows: Vec<String>,
@@ -103,7 +103,7 @@ impl RowReport {
             verdict,
             asks: row.asks.into(),
             answered: mask.text(&answered),
-            rests: row.rests.into(),
+            needed_for: row.needed_for.into(),
             bears_on_vni: row.bears_on_vni,
             duration_ms: u64::try_from(took.as_millis()).unwrap_or_default(),
         }
@@ -148,9 +148,9 @@ impl SelftestReport {
         let OnVni { rows, failed } = &self.vni;
         let all = rows.join(", ");
         if failed.is_empty() {
-            format!("A change of the VNI rests on {all}: none of them failed.")
+            format!("Rows needed to change the VNI: {all}; all passed.")
         } else {
-            format!("A change of the VNI rests on {all}: failed {}.", failed.join(", "))
+            format!("Rows needed to change the VNI: {all}; failed: {}.", failed.join(", "))
         }
     }
 }

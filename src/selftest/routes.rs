@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use anyhow::Result;
 
-use super::{Answer, Ground, Reach, Row};
+use super::{Answer, Reach, Row, TestContext};
 use crate::item::{Id, State};
 use crate::node::probe::Probe;
 use crate::node::win32;
@@ -20,7 +20,7 @@ pub const ROWS: &[Row] = &[
         id: "RouteActive",
         group: GROUP,
         asks: "a route is in the active store as it was written, and gone when removed",
-        rests: "the route to the cloud's metadata service, which a vSwitch removes and CalicoNode restores",
+        needed_for: "the route to the cloud's metadata service, which a vSwitch removes and CalicoNode restores",
         bears_on_vni: true,
         reach: Reach::Changes,
         run: active,
@@ -29,7 +29,7 @@ pub const ROWS: &[Row] = &[
         id: "RoutePersistent",
         group: GROUP,
         asks: "a route that is written to the active store is not in the persistent one",
-        rests: "a route that CalicoNode restored is gone after a boot, and saved and restored again",
+        needed_for: "a route that CalicoNode restored is gone after a boot, and saved and restored again",
         bears_on_vni: false,
         reach: Reach::Changes,
         run: persistent,
@@ -46,22 +46,22 @@ pub fn item() -> Id {
 }
 
 /// Adds the route on a loopback adapter if there is one, else on the first adapter; none without an adapter.
-fn add(ground: &mut Ground<'_>) -> Result<Option<State>> {
-    let names: Vec<String> = ground.facts.adapters.iter().map(|adapter| adapter.name.clone()).collect();
+fn add(context: &mut TestContext<'_>) -> Result<Option<State>> {
+    let names: Vec<String> = context.facts.adapters.iter().map(|adapter| adapter.name.clone()).collect();
     let loopback = names.iter().find(|name| name.to_lowercase().contains("loopback"));
     let Some(interface) = loopback.or(names.first()).cloned() else { return Ok(None) };
     let route = State::Route { interface, next_hop: Ipv4Addr::UNSPECIFIED, metric: 9000 };
-    ground.node.put(&item(), Some(&route))?;
+    context.node.put(&item(), Some(&route))?;
     Ok(Some(route))
 }
 
 const NO_ADAPTER: &str = "the machine has no adapter";
 
-fn active(ground: &mut Ground<'_>) -> Result<Answer> {
-    let Some(route) = add(ground)? else { return Answer::skipped(NO_ADAPTER) };
-    let found = ground.node.get(&item())?;
-    ground.node.put(&item(), None)?;
-    let left = ground.node.get(&item())?;
+fn active(context: &mut TestContext<'_>) -> Result<Answer> {
+    let Some(route) = add(context)? else { return Answer::skipped(NO_ADAPTER) };
+    let found = context.node.get(&item())?;
+    context.node.put(&item(), None)?;
+    let left = context.node.get(&item())?;
     match (found, left) {
         (Some(found), None) if found == route => Answer::holds("as written, and gone when removed"),
         (found, None) => Answer::fails(format!("{route:?} is read as {found:?}")),
@@ -69,11 +69,11 @@ fn active(ground: &mut Ground<'_>) -> Result<Answer> {
     }
 }
 
-fn persistent(ground: &mut Ground<'_>) -> Result<Answer> {
-    if add(ground)?.is_none() {
+fn persistent(context: &mut TestContext<'_>) -> Result<Answer> {
+    if add(context)?.is_none() {
         return Answer::skipped(NO_ADAPTER);
     }
-    match ground.node.probe(&Probe::FindPersistentRoute(ADDRESS))? {
+    match context.node.probe(&Probe::FindPersistentRoute(ADDRESS))? {
         Some(win32::NOT_FOUND) => Answer::holds("it is not there"),
         None => Answer::fails("it is in the persistent store too"),
         Some(code) => Answer::fails(format!("the persistent store cannot be read (Windows error {code})")),

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use calicoctl_win::selftest::report::Verdict;
-use calicoctl_win::selftest::{self, Ground, Hold, Program, Reach};
+use calicoctl_win::selftest::{self, Hold, Program, Reach, TestContext};
 use calicoctl_win::values::WinPath;
 
 use crate::nodes::on_each;
@@ -19,7 +19,7 @@ fn every_row_holds(reach: Reach) {
         let real = node.disk(&WinPath::known(r"C:\")) == Path::new(r"C:\");
         let program = Program { path: env!("CARGO_BIN_EXE_calicoctl-win").into(), words: Vec::new(), real };
         let _hold = (reach > Reach::Reads).then(|| Hold::take(node).unwrap());
-        let report = selftest::run(&mut Ground::new(node, program, None).unwrap(), reach, &mut |_| ());
+        let report = selftest::run(&mut TestContext::new(node, program, None).unwrap(), reach, &mut |_| ());
         for row in &report.rows {
             let fails = real && otherwise_under_wine(&row.id);
             assert!(fails || row.verdict != Verdict::Fail, "{row:#?}");

@@ -596,7 +596,7 @@ fn the_page_of_checks_matches_the_catalogue() {
 #[test]
 fn the_page_of_the_selftest_matches_its_rows() {
     for row in selftest::rows() {
-        for (what, text) in [("asks", row.asks), ("rests", row.rests)] {
+        for (what, text) in [("asks", row.asks), ("needed_for", row.needed_for)] {
             assert!(text.len() > 20 && !text.ends_with('.'), "{}: its {what} is not a phrase", row.id);
         }
     }

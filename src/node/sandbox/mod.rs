@@ -661,7 +661,11 @@ impl Node for SandboxNode {
         self.ask_hns("GET /networks/")?;
         let model = self.model()?;
         let network = model.networks.get_key_value(&Name::new(name));
-        Ok(network.map(|(name, network)| hns::details(name, network)))
+        let mut found = network.map(|(name, network)| hns::details(name, network));
+        if let (Some(details), true) = (&mut found, self.is(Quirk::HnsHidesFromV2)) {
+            details.unseen_by_v2 = true;
+        }
+        Ok(found)
     }
 
     fn list(&self, kind: Listing) -> Result<Vec<(Id, State)>> {

@@ -62,6 +62,11 @@ impl SandboxNode {
                 }
                 Ok(())
             }),
+            (Id::Adapter(name), Some(_)) if self.is(Quirk::DhcpStaysOn) => self.edit(|model| {
+                let mut adapters = model.adapters.iter_mut();
+                adapters.find(|adapter| adapter.name == *name).into_iter().for_each(|adapter| adapter.dhcp = true);
+                Ok(())
+            }),
             (Id::Network(name), Some(_)) if self.is(Quirk::HnsLosesVsid) => self.edit(|model| {
                 if let Some(network) = model.networks.get_mut(&Name::new(name.as_str())) {
                     network.vsid = None;

@@ -58,6 +58,8 @@ pub enum Quirk {
     HnsIsOld,
     /// HNS does not answer questions.
     HnsIsStuck,
+    /// Version 2 of HNS does not list the networks of version 1.
+    HnsHidesFromV2,
     /// HNS writes VSIDs as text.
     HnsVsidIsText,
     /// HNS writes the state of an attached endpoint as text.
@@ -74,10 +76,12 @@ pub enum Quirk {
     AddressesStayAway,
     /// HNS does not create a network right after another one on the same adapter.
     HnsCreatesOnce,
+    /// The DHCP client of an adapter stays on when it gets a static address.
+    DhcpStaysOn,
 }
 
 impl Quirk {
-    pub const ALL: [(&'static str, Self); 34] = [
+    pub const ALL: [(&'static str, Self); 36] = [
         ("service-loses-description", Self::ServiceLosesDescription),
         ("service-loses-recovery", Self::ServiceLosesRecovery),
         ("service-has-no-process", Self::ServiceHasNoProcess),
@@ -104,6 +108,7 @@ impl Quirk {
         ("boot-id-changes", Self::BootIdChanges),
         ("hns-is-old", Self::HnsIsOld),
         ("hns-is-stuck", Self::HnsIsStuck),
+        ("hns-hides-from-v2", Self::HnsHidesFromV2),
         ("hns-vsid-is-text", Self::HnsVsidIsText),
         ("hns-state-is-text", Self::HnsStateIsText),
         ("hns-references-are-objects", Self::HnsReferencesAreObjects),
@@ -112,6 +117,7 @@ impl Quirk {
         ("hns-loses-state", Self::HnsLosesState),
         ("addresses-stay-away", Self::AddressesStayAway),
         ("hns-creates-once", Self::HnsCreatesOnce),
+        ("dhcp-stays-on", Self::DhcpStaysOn),
     ];
 
     /// # Errors

@@ -23,7 +23,7 @@ const STATUS: &str = "overall generation calico_version backend services.[].name
 const PREFLIGHT: &str = "checks.[].id checks.[].group checks.[].status checks.[].ignored checks.[].detail \
      checks.[].why checks.[].fix summary.ok summary.warn summary.fail summary.skip summary.unknown";
 const SELFTEST: &str = "version windows.build disruptive rows.[].id rows.[].group rows.[].verdict rows.[].asks \
-     rows.[].answered rows.[].rests rows.[].bears_on_vni rows.[].duration_ms summary.ok summary.fail summary.skip \
+     rows.[].answered rows.[].needed_for rows.[].bears_on_vni rows.[].duration_ms summary.ok summary.fail summary.skip \
      vni.rows vni.failed hns.[].path hns.[].output removed left";
 
 /// Checks a printed document against the schema of its type and the names of the design.

@@ -43,6 +43,13 @@ mod under_wine {
         let adapters = house.test_file("adapters");
         let second = "8\tLab\t00-15-5D-01-02-04\t1\tauto\tvmxnet3\t10.30.0.21/24\t0\n";
         fs::write(&adapters, fs::read_to_string(&adapters).unwrap() + second).unwrap();
+        // As Windows keeps an interface with DHCP.
+        let key = r"HKLM\SYSTEM\CurrentControlSet\Services\Tcpip\Parameters\Interfaces\{00000000-0000-4000-8000-000000000008}";
+        let lists = ["IPAddress", "SubnetMask", "DefaultGateway", "DefaultGatewayMetric"];
+        let values = lists.map(|name| (name, "REG_MULTI_SZ", "")).into_iter().chain([("EnableDHCP", "REG_DWORD", "1")]);
+        for (name, kind, value) in values {
+            house.machine.run_program("reg", &["add", key, "/v", name, "/t", kind, "/d", value, "/f"]).exits(0);
+        }
         house.foreign_networks();
         let before = Picture::take(&house.machine);
         let report = house.run("selftest --disruptive --yes -o json").json();

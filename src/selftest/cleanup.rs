@@ -5,10 +5,10 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::{Ground, firewall, overlay, registry, routes, services};
+use super::{TestContext, firewall, overlay, registry, routes, services};
 use crate::fault::{Exit, Fault};
-use crate::item::{Access, Id};
-use crate::node::{Listing, Node, files};
+use crate::item::{Access, Id, IpConfig, State};
+use crate::node::{Listing, Node, files, record};
 use crate::values::WinPath;
 
 /// The folder of the rows. SYSTEM and Administrators only.
@@ -79,13 +79,28 @@ fn items(group: &str) -> Vec<Id> {
 
 const GROUPS: [&str; 5] = [services::GROUP, registry::GROUP, firewall::GROUP, routes::GROUP, overlay::GROUP];
 
+/// Restores the adapter of a run that was killed meanwhile.
+fn restore_adapter(node: &mut dyn Node) -> Result<Option<String>> {
+    let Some((name, before)) = record::load::<(String, IpConfig)>(node, &overlay::saved_adapter())? else {
+        return Ok(None);
+    };
+    let id = Id::Adapter(name);
+    node.put(&id, Some(&State::Adapter(before)))?;
+    record::forget(node, &overlay::saved_adapter())?;
+    Ok(Some(id.to_string()))
+}
+
 /// Removes what a group's rows make. Returns what was there, and what could not be removed.
-fn remove(ground: &mut Ground<'_>, group: &str) -> (Vec<String>, Vec<String>) {
+fn remove(context: &mut TestContext<'_>, group: &str) -> (Vec<String>, Vec<String>) {
     let (mut removed, mut left) = (Vec::new(), Vec::new());
     if group == overlay::GROUP {
+        match restore_adapter(context.node) {
+            Ok(restored) => removed.extend(restored),
+            Err(error) => left.push(format!("the static address of an adapter: {error:#}")),
+        }
         // One question, and none if HNS does not answer.
-        let listed = ground.stuck.is_none().then(|| ground.node.list(Listing::Networks));
-        let listed = listed.map(|listed| ground.heed(listed)).and_then(Result::ok).unwrap_or_default();
+        let listed = context.stuck.is_none().then(|| context.node.list(Listing::Networks));
+        let listed = listed.map(|listed| context.note_stuck(listed)).and_then(Result::ok).unwrap_or_default();
         if !listed.iter().any(|(id, _)| items(group).contains(id)) {
             return (removed, left);
         }
@@ -93,11 +108,11 @@ fn remove(ground: &mut Ground<'_>, group: &str) -> (Vec<String>, Vec<String>) {
     for id in items(group) {
         // What cannot be read is not known to be there: a machine without HNS, a firewall that is stopped.
         let there = |node: &dyn Node| matches!(node.get(&id), Ok(Some(_)));
-        if !there(&*ground.node) {
+        if !there(&*context.node) {
             continue;
         }
-        let put = ground.node.put(&id, None);
-        if put.is_err() || there(&*ground.node) {
+        let put = context.node.put(&id, None);
+        if put.is_err() || there(&*context.node) {
             left.push(id.to_string());
         } else {
             removed.push(id.to_string());
@@ -107,47 +122,50 @@ fn remove(ground: &mut Ground<'_>, group: &str) -> (Vec<String>, Vec<String>) {
 }
 
 /// Removes what the rows of a group have made. What cannot be removed is tried again at the end.
-pub fn group(ground: &mut Ground<'_>, group: &str) {
-    drop(remove(ground, group));
-    clear(ground, false);
+pub fn group(context: &mut TestContext<'_>, group: &str) {
+    drop(remove(context, group));
+    clear(context, false);
 }
 
 /// Removes what an earlier run left. Returns what that was.
-pub fn everything(ground: &mut Ground<'_>) -> Vec<String> {
-    let mut removed: Vec<String> = GROUPS.iter().flat_map(|group| remove(ground, group).0).collect();
-    removed.extend(clear(ground, true));
+pub fn everything(context: &mut TestContext<'_>) -> Vec<String> {
+    let mut removed: Vec<String> = GROUPS.iter().flat_map(|group| remove(context, group).0).collect();
+    removed.extend(clear(context, true));
     removed
 }
 
 /// Removes what is still there. Returns what remains.
-pub fn rest(ground: &mut Ground<'_>) -> Vec<String> {
-    let mut left: Vec<String> = GROUPS.iter().flat_map(|group| remove(ground, group).1).collect();
-    clear(ground, true);
+pub fn rest(context: &mut TestContext<'_>) -> Vec<String> {
+    let mut left: Vec<String> = GROUPS.iter().flat_map(|group| remove(context, group).1).collect();
+    clear(context, true);
     let folder = WinPath::known(FOLDER);
-    let entries = fs::read_dir(ground.node.disk(&folder)).into_iter().flatten().flatten();
+    let entries = fs::read_dir(context.node.disk(&folder)).into_iter().flatten().flatten();
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
     left.extend(names.filter(|name| name != "lock").map(|name| folder.join(&name).to_string()));
     left
 }
 
 /// Empties the folder. Returns the names of what was in it. `all`: the services' program too.
-fn clear(ground: &mut Ground<'_>, all: bool) -> Vec<String> {
+fn clear(context: &mut TestContext<'_>, all: bool) -> Vec<String> {
     let folder = WinPath::known(FOLDER);
     let mut removed = Vec::new();
     for name in FOLDERS.map(str::to_owned).into_iter().chain(FOLDERS.map(|name| format!("{name}{}", files::BESIDE))) {
         let below = folder.join(&name);
-        let place = ground.node.disk(&below);
+        let place = context.node.disk(&below);
         if place.is_dir() {
             empty(&place);
             // Through the node, which knows the access list of a folder that was opened.
-            drop(ground.node.put(&Id::Dir(below.clone()), None));
+            drop(context.node.put(&Id::Dir(below.clone()), None));
             removed.push(below.to_string());
         }
     }
-    for entry in fs::read_dir(ground.node.disk(&folder)).into_iter().flatten().flatten() {
+    for entry in fs::read_dir(context.node.disk(&folder)).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
-        if is_file && name != "lock" && (all || name != services::PROGRAM) {
+        if is_file
+            && ![Some("lock"), overlay::saved_adapter().name().into()].contains(&Some(&*name))
+            && (all || name != services::PROGRAM)
+        {
             drop(files::until_free(|| fs::remove_file(entry.path())));
             removed.push(folder.join(&name).to_string());
         }
