@@ -108,7 +108,7 @@ pub struct Refusal {
 /// How to react to an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reaction {
-    /// It does not exist: fine if it was to be deleted.
+    /// It does not exist: fine for a deletion.
     Gone,
     /// It may succeed later: the adapter is still returning from a vSwitch (hcsshim issue 95), or HNS is busy with it.
     TryAgain,
@@ -123,7 +123,7 @@ pub enum Reaction {
 }
 
 impl Refusal {
-    /// How to react if something was to be created. While adapters come and go, HNS refuses with codes of every kind:
+    /// How to react when a creation fails. While adapters come and go, HNS refuses with codes of every kind:
     /// "adapter not found" (hcsshim issue 95), "parameter incorrect", time-outs of the network compartments, errors of
     /// the cluster service (K2s issue 1317). So only what is wrong with the request itself is final.
     pub fn on_create(&self) -> Reaction {
@@ -135,7 +135,7 @@ impl Refusal {
         }
     }
 
-    /// How to react if something was to be deleted or read.
+    /// How to react when a deletion or a read fails.
     pub const fn on_delete(&self) -> Reaction {
         match self.code {
             Some(win32::HNS_NETWORK_NOT_FOUND | win32::HNS_ENDPOINT_NOT_FOUND | win32::NOT_FOUND) => Reaction::Gone,
@@ -390,10 +390,10 @@ impl Network {
     }
 }
 
-/// The error when a network is still not shown by version 2 of HNS after it was deleted and made again.
+/// The error when a network is still not shown by version 2 of HNS after it was deleted and re-created.
 pub fn unseen_by_v2(name: &str) -> Fault {
     let what = format!(
-        "version 2 of HNS does not show the HNS network {name} that version 1 shows, also after it was made again: \
+        "version 2 of HNS does not show the HNS network {name} that version 1 shows, also after it was re-created: \
          Calico and kube-proxy do not find it"
     );
     Fault::new(Exit::VerifyFailed, "HnsNetworkUnseen", what).hint(

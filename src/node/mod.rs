@@ -180,7 +180,7 @@ pub trait Node {
 /// What [`Node::put`] has to tell besides.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Put {
-    /// What was to be removed and could only be renamed, since it runs: it is deleted when Windows starts next.
+    /// What could only be renamed instead of removed, since it runs: it is deleted when Windows starts next.
     pub left_until_reboot: Option<WinPath>,
     /// The service is deleted, but programs have it open: its name is free when the last of them closes it.
     pub name_held: bool,

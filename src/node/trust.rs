@@ -98,8 +98,7 @@ pub fn readable_by(node: &dyn Node, file: &Path) -> Result<Option<String>> {
     }))
 }
 
-/// What the path of a file goes through, from the root: the folders above it (as `Err`, since they are not the file
-/// itself), and the links and the file (as `Ok`).
+/// What the path of a file goes through, from the root: `Err` is a folder above it, `Ok` is a link or the file itself.
 fn chain(file: &Path) -> io::Result<Vec<Result<PathBuf, PathBuf>>> {
     let mut found: Vec<Result<PathBuf, PathBuf>> = Vec::new();
     let mut links = 0;
@@ -216,7 +215,7 @@ pub enum Verdict {
     Safe,
     /// Set our access list on each of these. This cannot be undone.
     Close { all: Vec<PathBuf>, why: String },
-    /// Rename it and create it again: whoever created it, or may change its access list, may keep a handle that ignores
+    /// Rename it and create it again: the user who created it, or may change its access list, may keep a handle that ignores
     /// later changes of the list.
     Replace { why: String },
 }

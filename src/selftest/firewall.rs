@@ -25,7 +25,7 @@ pub const ROWS: &[Row] = &[
         id: "FirewallProfiles",
         group: GROUP,
         asks: "a rule that was written applies in every network profile",
-        needed_for: "VXLAN is let in also when Windows takes a new vSwitch for a public network",
+        needed_for: "VXLAN is let in also when Windows treats a new vSwitch as a public network",
         bears_on_vni: true,
         reach: Reach::Changes,
         run: profiles,

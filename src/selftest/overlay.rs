@@ -52,7 +52,7 @@ pub const ROWS: &[Row] = &[
         id: "OverlayAddresses",
         group: GROUP,
         asks: "after the network is deleted the adapter has its addresses again",
-        needed_for: "a run goes on after a network only when the machine has its addresses",
+        needed_for: "a run continues after a network only when the machine has its addresses",
         bears_on_vni: true,
         reach: Reach::Disrupts,
         run: addresses,

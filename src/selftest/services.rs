@@ -51,7 +51,7 @@ pub const ROWS: &[Row] = &[
         id: "ServiceDependents",
         group: GROUP,
         asks: "Windows lists the services that depend on another",
-        needed_for: "services of others that depend on Calico's are stopped before them and started after them",
+        needed_for: "other services that depend on Calico's are stopped before them and started after them",
         bears_on_vni: true,
         reach: Reach::Changes,
         run: dependents,

@@ -7,7 +7,7 @@ use regex::Regex;
 use crate::{files, read, sources};
 
 /// Phrases that are never right, as a pattern, with plainer words.
-const PHRASES: [(&str, &str); 13] = [
+const PHRASES: [(&str, &str); 48] = [
     ("mend(?:s|ed|ing)?", "fix, repair"),
     ("puts? right", "fix, repair"),
     ("tak(?:e|es|en|ing)(?: it| them| that)? (?:off|back)", "remove, roll back"),
@@ -21,10 +21,6 @@ const PHRASES: [(&str, &str); 13] = [
     ("found out", "detected"),
     ("knows no", "does not support"),
     ("bears not", "does not support"),
-];
-
-/// More of them, which the texts of [`OPEN`] may still have.
-const MORE: [(&str, &str); 35] = [
     (r"break(?:s|ing)? (?:\w+ ){0,2}open|broken open", "intercepts, interrupts"),
     ("vouch(?:e[sd])?", "verified, guarantees"),
     ("(?:is|are|was|were|be|been|still|nobody) at it", "in progress"),
@@ -62,17 +58,6 @@ const MORE: [(&str, &str); 35] = [
     ("asked to go", "eviction was requested"),
 ];
 
-/// Files and folders whose texts are not revised by [`MORE`] yet.
-const OPEN: [&str; 6] =
-    ["docs/selftest.md", "src/node", "src/selftest", "tests/it/stories/", "tests/real/", "tests/windows/"];
-
-/// Where a phrase is right: the file, the line, and why.
-const EXCEPTIONS: [(&str, &str, &str); 1] = [(
-    "tests/real/hns/startup.go",
-    "makes it anew",
-    "a change of this file rebuilds the part: fix it with the next one",
-)];
-
 /// Texts that people read and that are not Rust.
 const FOLDERS: [(&str, &[&str]); 6] = [
     ("docs", &["md", "yaml", "json", "py", "ps1"]),
@@ -95,7 +80,6 @@ const FILES: [&str; 8] = [
 ];
 
 static NEVER: LazyLock<Regex> = LazyLock::new(|| one_of(&PHRASES));
-static NEVER_MORE: LazyLock<Regex> = LazyLock::new(|| one_of(&MORE));
 
 /// A phrase of whole words; a pattern that starts or ends with punctuation has its own limits.
 fn whole_words(phrase: &str) -> String {
@@ -112,7 +96,7 @@ fn better(found: &str) -> &'static str {
     let is_this = |(phrase, _): &&(&str, &str)| {
         Regex::new(&format!("(?i)^(?:{})$", whole_words(phrase))).expect("it is one").is_match(found)
     };
-    PHRASES.iter().chain(&MORE).find(is_this).expect("one of them matched").1
+    PHRASES.iter().find(is_this).expect("one of them matched").1
 }
 
 /// Returns every phrase in a text that is never right, with the words around it.
@@ -125,18 +109,7 @@ fn wrong(name: &str, text: &str) -> Vec<String> {
             ..found.end() + end.map_or_else(|| after.find('\n').unwrap_or(after.len()), |(at, _)| at)];
         format!("{name}: `{}` ({}) in: {}", found.as_str().trim(), better(found.as_str()), line.trim())
     };
-    let more = (!is_open(name)).then(|| NEVER_MORE.find_iter(text)).into_iter().flatten();
-    let is_exception =
-        |said: &String| EXCEPTIONS.iter().any(|(file, line, _)| said.starts_with(file) && said.contains(line));
-    NEVER.find_iter(text).chain(more).map(with_context).filter(|said| !is_exception(said)).collect()
-}
-
-fn is_open(path: &str) -> bool {
-    let within = |place: &&str| {
-        path.strip_prefix(*place)
-            .is_some_and(|rest| place.ends_with('/') || rest.is_empty() || rest.starts_with(['.', '/']))
-    };
-    OPEN.iter().any(within)
+    NEVER.find_iter(text).map(with_context).collect()
 }
 
 /// Returns a source's string literals, without their placeholders.
@@ -207,18 +180,6 @@ fn phrases_are_found_in_texts_for_people() {
     );
     assert_eq!(wrong("src/a.rs", "an amendment, knows nothing, renews, understands."), [] as [&str; 0]);
     let script = "# The run goes\n# on; a/b, as `this`, is to be\n\t * put it all right. It stands.";
-    let found: Vec<String> = NEVER_MORE.find_iter(&unwrapped(script)).map(|found| found.as_str().to_owned()).collect();
+    let found: Vec<String> = NEVER.find_iter(&unwrapped(script)).map(|found| found.as_str().to_owned()).collect();
     assert_eq!(found, ["goes on", ", as `this`", "is to be", "put it all right", "It stands"]);
-}
-
-#[test]
-fn no_room_is_open_without_need_and_every_exception_is_used() {
-    let texts = texts();
-    let has_more = |place: &str| texts.iter().any(|(path, text)| path.starts_with(place) && NEVER_MORE.is_match(text));
-    let revised: Vec<&str> = OPEN.into_iter().filter(|place| !has_more(place)).collect();
-    assert_eq!(revised, [""; 0], "take them out of the list");
-    for (file, line, why) in EXCEPTIONS {
-        let text = texts.iter().find(|(path, _)| path == file).map_or("", |(_, text)| text);
-        assert!(text.contains(line) && !why.is_empty(), "{file}: {line}");
-    }
 }

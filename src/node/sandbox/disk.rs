@@ -91,7 +91,7 @@ impl Disk<'_> {
             None => {
                 self.not_held(path, "remove folder")?;
                 match fs::remove_dir(&place) {
-                    // Files of others are kept.
+                    // Files of other products are kept.
                     Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(self.model.acls.get(path).cloned()),
                     other => gone(other)
                         .and_then(|()| forget(self.root, &place))

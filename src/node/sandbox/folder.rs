@@ -17,7 +17,7 @@ use super::model::Model;
 /// The node of a new sandbox.
 const DEFAULT: &str = include_str!("default.yaml");
 
-/// The first lines of a `node.yaml` that we wrote.
+/// The first lines of a `node.yaml` that the sandbox wrote.
 const HEADER: &str =
     "# A Windows node, played by calicoctl-win. Edit it freely; docs/sandbox.md explains the fields.\n";
 

@@ -1,4 +1,4 @@
-//! HNS that needs its time: while it makes a vSwitch, whoever asks it anything waits, and gives up after a while, as on
+//! HNS that needs its time: while it makes a vSwitch, everyone who asks it anything waits, and gives up after a while, as on
 //! Windows.
 
 use std::time::Duration;

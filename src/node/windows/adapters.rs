@@ -77,7 +77,7 @@ pub fn put(name: &str, wanted: &IpConfig) -> Result<()> {
         iphelper::interface_named(name)?.ok_or_else(|| none().into())
     };
     let mut interface = find()?;
-    // First what the DHCP client reads: it would take an address away that is set while it is on.
+    // First what the DHCP client reads: it would remove an address that is set while it is on.
     match (wanted.dhcp, interface.dhcp) {
         (false, _) => keep(&interface, wanted)?,
         (true, false) => forget(&interface)?,
@@ -306,7 +306,7 @@ mod tests {
 
     /// calico issue 4631: an address in the active store is gone after the next boot.
     #[test]
-    fn a_static_address_that_is_put_back_is_kept_and_dhcp_is_off_now_and_after_the_next_boot() {
+    fn a_restored_static_address_is_kept_and_dhcp_is_off_now_and_after_the_next_boot() {
         let Some(machine) = Machine::new() else { return };
         machine.write("adapters", &machine.read("adapters").replace("10.20.0.21/24\t0", "169.254.21.21/16\t1"));
         let wanted = IpConfig {

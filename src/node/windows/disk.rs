@@ -165,7 +165,7 @@ pub fn secure(path: &WinPath) -> Result<Option<String>> {
             };
             fs::rename(&root, &aside).map_err(|error| refused("it cannot be renamed away", error))?;
             security::create_folder(&root, &Access::Administrators)
-                .map_err(|error| refused("it cannot be made again", error))?;
+                .map_err(|error| refused("it cannot be re-created", error))?;
             still_ours(path, &root)?;
             Ok(Some(format!("{why}; what was there is {} now", aside.display())))
         }
@@ -178,7 +178,7 @@ fn still_ours(path: &WinPath, folder: &Path) -> Result<()> {
     match acl(folder)?.other(&security::caller(), acl::CHANGE_FOLDER) {
         Some(other) => {
             let who = trust::account(&other.sid);
-            Err(unsafe_folder(path, &format!("{who} made it, or may write to it, since we looked")).into())
+            Err(unsafe_folder(path, &format!("{who} made it, or may write to it, since it was checked")).into())
         }
         None => Ok(()),
     }

@@ -467,7 +467,7 @@ fn call(method: &str, path: &str, body: String, limit: Duration) -> Result<Resul
 
 /// What a restart of HNS does: projectcalico/calico#5164.
 const RESTART_HNS: &str = "drain this node, restart the services hns and kube-proxy, then run the command again and \
-                           re-create the pods that stayed\nrestarting hns deletes the endpoints of all pods here, \
+                           re-create the remaining pods\nrestarting hns deletes the endpoints of all pods here, \
                            which then run without network\ncalicoctl-win explain HnsStuck has the commands";
 
 fn stuck(what: String) -> Fault {
@@ -482,7 +482,7 @@ fn ask(entry: HnsCall, method: &[u16], path: &[u16], body: &[u16]) -> (i32, Stri
     (hresult, taken(response))
 }
 
-/// A text that HNS or HCS allocated, or none, and that we must free.
+/// A text that HNS or HCS allocated, or none, which the caller must free.
 fn taken(response: *mut u16) -> String {
     if response.is_null() {
         return String::new();

@@ -120,7 +120,7 @@ fn udp_rows<Row: Copy>(family: ADDRESS_FAMILY) -> Result<Vec<Row>> {
 unsafe fn interface(adapter: &IP_ADAPTER_ADDRESSES_LH) -> Interface {
     let mut addresses = Vec::new();
     let mut next = adapter.FirstUnicastAddress.cast_const();
-    // SAFETY: the caller vouches for the list.
+    // SAFETY: the caller guarantees that the list is valid.
     while let Some(unicast) = unsafe { next.as_ref() } {
         next = unicast.Next;
         // SAFETY: an IPv4 table holds IPv4 addresses, or none.
@@ -140,7 +140,7 @@ unsafe fn interface(adapter: &IP_ADAPTER_ADDRESSES_LH) -> Interface {
         index,
         // SAFETY: the name is a text with a zero at its end.
         guid: unsafe { CStr::from_ptr(adapter.AdapterName.cast_const().cast()) }.to_string_lossy().into_owned(),
-        // SAFETY: the caller vouches for the texts.
+        // SAFETY: the caller guarantees that the texts are valid.
         name: unsafe { text(adapter.FriendlyName) },
         // SAFETY: as above.
         description: unsafe { text(adapter.Description) },
@@ -158,7 +158,7 @@ unsafe fn text(pointer: *const u16) -> String {
     if pointer.is_null() {
         return String::new();
     }
-    // SAFETY: the caller vouches for the zero at its end.
+    // SAFETY: the caller guarantees the zero at its end.
     let length = (0..).take_while(|at| unsafe { *pointer.add(*at) } != 0).count();
     // SAFETY: as many characters were just read.
     String::from_utf16_lossy(unsafe { std::slice::from_raw_parts(pointer, length) })

@@ -45,7 +45,7 @@ pub fn facts() -> Result<Os> {
     })
 }
 
-/// Refuses a Windows that is not on drive C:. Calico's own programs and scripts name that drive, and so do we.
+/// Refuses a Windows that is not on drive C:. Calico's own programs and scripts name that drive, and so does this one.
 ///
 /// # Errors
 /// Fault `SystemDrive`.

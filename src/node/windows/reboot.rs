@@ -65,7 +65,7 @@ pub fn facts() -> Result<Vec<String>> {
     if let (Some(now), Some(next)) = (name("ActiveComputerName")?, name("ComputerName")?)
         && !now.eq_ignore_ascii_case(&next)
     {
-        reasons.push(format!("the computer is to be named {next}"));
+        reasons.push(format!("the computer is renamed to {next} at the next start"));
     }
     Ok(reasons)
 }

@@ -80,7 +80,7 @@ fn users(files: &[WinPath]) -> Result<BTreeSet<u32>> {
         code => Err(refused(code, what)),
     };
     let (mut number, mut key) = (0, [0; CCH_RM_SESSION_KEY as usize + 1]);
-    // SAFETY: both outlive the call, and the key has the length that the function wants.
+    // SAFETY: both outlive the call, and the key has the length that the function requires.
     told(unsafe { RmStartSession(&mut number, 0, key.as_mut_ptr()) }, "ask the Restart Manager")?;
     let session = Session(number);
     let paths: Vec<Vec<u16>> = files.iter().map(|file| wide_path(&disk::place(file))).collect();

@@ -371,7 +371,7 @@ impl Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         if !self.0.is_null() {
-            // SAFETY: the handle is open, and only we close it.
+            // SAFETY: the handle is open, and is closed only here.
             unsafe { CloseServiceHandle(self.0) };
         }
     }

@@ -27,7 +27,7 @@ use crate::node::{Process, Put, STATE_DIR, nssm, recovery, service_log};
 use crate::paths::LOG_DIR;
 use crate::values::WinPath;
 
-/// How often a wait polls: short compared with anything a service does, and the most that we add.
+/// How often a wait polls: short compared with anything a service does, and the most that it adds.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// A service that is not running by then will not run. Windows itself gives a service's program 30 s for its first
@@ -48,7 +48,7 @@ const PRESHUTDOWN: Duration = Duration::from_secs(30);
 /// Windows's default for this, since version 1703.
 const USUAL_PRESHUTDOWN: Duration = Duration::from_secs(10);
 
-/// All services that are programs. Those of others that cannot be read are left out, whatever the reason: security
+/// All services that are programs. Those of other products that cannot be read are left out, whatever the reason: security
 /// products protect theirs, and one with a setting that nobody knows must not end a look at the machine. Nothing of ours
 /// is changed for a service that is only listed.
 pub fn list() -> Result<Vec<(String, Service)>> {
@@ -106,7 +106,7 @@ pub(super) fn definition(opened: &Opened, name: &str) -> Result<Service> {
         depends_on: config.dependencies.iter().map(|needed| text(&needed.to_system_identifier())).collect(),
         restart_after: recovery::restart_after(&actions),
         recovery: recovery::beyond(actions),
-        // Services that share a process are Windows's own, and we change none of them.
+        // Services that share a process are Windows's own, and are never changed.
         parameters: if config.service_type.contains(ServiceType::OWN_PROCESS) {
             service_key::parameters(name)?
         } else {
@@ -125,7 +125,7 @@ pub fn depends_on(name: &str) -> Result<Option<Vec<String>>> {
     Ok(get(name)?.map(|service| service.depends_on))
 }
 
-/// Changes only a service's dependencies: the rest is another product's, and is more than we know. They apply from the
+/// Changes only a service's dependencies: the rest is another product's, and is not known here. They apply from the
 /// service's next start.
 pub fn put_depends_on(name: &str, wanted: &[String]) -> Result<()> {
     let access = ServiceAccess::QUERY_CONFIG | ServiceAccess::CHANGE_CONFIG;
@@ -200,7 +200,7 @@ fn define(name: &str, wanted: &Service) -> Result<()> {
         }
     };
     let said = |error| scm::said(error, what());
-    // Only what differs: a description that a DLL translates, and recovery actions of a kind that we do not know, stay.
+    // Only what differs: a description that a DLL translates, and recovery actions of an unknown kind, stay.
     if former.as_ref().is_none_or(|former| former.description != wanted.description) {
         opened.set_description(&wanted.description).map_err(said)?;
     }
@@ -454,7 +454,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_service_of_others_that_cannot_be_read_ends_no_list() {
+    fn another_service_that_cannot_be_read_ends_no_list() {
         let refusal = || Err(refused(122, "read it").into());
         assert_eq!(listed("SomeProduct", refusal()).unwrap(), None);
         assert_eq!(Fault::id_of(&listed("CalicoNode", refusal()).unwrap_err()), Fault::id_of(&refusal().unwrap_err()));

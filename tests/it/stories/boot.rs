@@ -70,7 +70,7 @@ fn after_a_boot_no_pod_keeps_an_address_without_an_endpoint() {
         let found = all.iter().find(|(name, _)| name.starts_with("fluent-bit")).unwrap();
         (found.1["metadata"]["uid"].clone(), found.1["status"]["phase"].clone())
     };
-    assert_ne!(daemons(&after).0, daemons(&before).0, "it was made again");
+    assert_ne!(daemons(&after).0, daemons(&before).0, "it was re-created");
     assert_eq!(daemons(&after).1, "Running");
     let said = json!("lost its network when the machine booted: deleted, so that it is re-created");
     let told = events(&lab);

@@ -22,7 +22,7 @@ fn stop_at(stride: usize, first: usize, make: fn() -> Lab, words: &str, then: im
     panic!("{words} has more than {MANY} touches");
 }
 
-/// A node with items of others.
+/// A node with items of other products.
 fn lived_in() -> Lab {
     let lab = Lab::node();
     lab.write("node/C/CalicoWindows/config.ps1", "by hand");

@@ -1,4 +1,4 @@
-//! Services of others that depend on Calico's: Windows does not stop a service while a running one depends on it (error
+//! Other services that depend on Calico's: Windows does not stop a service while a running one depends on it (error
 //! 1051), and starts none that depends on a missing one (1075).
 
 use calicoctl_win::node::sandbox::model::{Model, Name};

@@ -316,7 +316,7 @@ fn a_refusal_of_the_server_ends_the_drain_and_uncordons_the_node() {
 }
 
 #[test]
-fn taints_are_added_and_removed_beside_those_of_others() {
+fn taints_are_added_and_removed_beside_other_taints() {
     let town = Town::new(&[]);
     let keys = || -> Vec<String> {
         let node = town.get(NODE);

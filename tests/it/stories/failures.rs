@@ -131,7 +131,7 @@ fn a_second_run_at_the_same_time_is_refused_and_reading_is_not() {
     let status = lab.run("status").exits(12);
     assert!(status.stdout.contains("interrupted: install (run "), "{status}");
     assert!(status.stdout.contains("Undo: calicoctl-win resume --undo"), "{status}");
-    let _goes_on = lab.run("install -y").exits(0);
+    let _resumed = lab.run("install -y").exits(0);
     assert_eq!(lab.run("status -o json").exits(0).json()["overall"], "Healthy");
 
     // The same over an installed generation.
@@ -185,7 +185,7 @@ fn the_nodes_note_of_its_settings_is_reverted_with_the_change() {
     assert_ne!(says(&killed), first);
     let _undone = killed.run("resume -y --undo").exits(0);
     assert_eq!(says(&killed), first);
-    // The cluster does not answer when the note is to be written, and the change stays.
+    // The cluster does not answer when the note is written, and the change stays.
     let untold = lab.fails_at("api PATCH /api/v1/nodes/*=503", &format!("{words} -o json")).exits(0).json();
     assert!(untold["warnings"].to_string().contains("NotAnnotated"), "{untold}");
     assert_eq!((says(&lab), &untold["generation"]), (first, &2.into()));

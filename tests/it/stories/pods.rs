@@ -34,7 +34,7 @@ fn running(lab: &Lab) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// The endpoints of pods on Calico's network: of running containers, and of others.
+/// The endpoints of pods on Calico's network: of running containers, and others.
 fn endpoints(lab: &Lab) -> (usize, usize) {
     let (model, running) = (model(lab), running(lab));
     let Some(network) = model.networks.get(&Name::new("Calico")) else { return (0, 0) };
@@ -109,7 +109,7 @@ fn a_vni_change_deletes_daemonset_pods_which_are_re_created_and_leaked_endpoints
     let _later = lab.run("plan").exits(0);
     let after = fluent_bit(&lab);
     assert_eq!((vsid(&lab), cordoned(&lab)), (Some(5000), false));
-    assert_ne!(after["metadata"]["uid"], before["metadata"]["uid"], "it was made again");
+    assert_ne!(after["metadata"]["uid"], before["metadata"]["uid"], "it was re-created");
     assert!(has_network(&lab, &after) && after["status"]["phase"] == "Running", "{after:#}");
 }
 

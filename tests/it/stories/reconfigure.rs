@@ -226,7 +226,7 @@ fn kube_proxy_runs_again_however_a_run_ends() {
     assert_eq!((&failed["rolled_back"], standing(&lab)), (&json!(true), healthy(4096)), "{failed}");
     assert!(kube_proxy(&lab).is_some());
     let _gone = lab.run("uninstall -y").exits(0);
-    assert!(kube_proxy(&lab).is_some(), "it is not ours to take away");
+    assert!(kube_proxy(&lab).is_some(), "it is not ours to remove");
 }
 
 #[test]
@@ -265,7 +265,7 @@ fn with_kube_proxy_pod() -> Lab {
     lab
 }
 
-/// The names of its pods: one, with another name each time that it is made again.
+/// The names of its pods: one, with another name each time that it is re-created.
 fn kube_proxy_pods(lab: &Lab) -> Vec<String> {
     let _look = lab.run("plan").exits(0);
     let names = crate::stories::pods::pods(lab).into_iter().map(|(name, _)| name);
@@ -273,7 +273,7 @@ fn kube_proxy_pods(lab: &Lab) -> Vec<String> {
 }
 
 #[test]
-fn kube_proxy_in_a_pod_is_made_again_for_another_network_however_the_run_ends() {
+fn kube_proxy_in_a_pod_is_re_created_for_another_network_however_the_run_ends() {
     let there = with_kube_proxy_pod();
     let before = kube_proxy_pods(&there);
     assert_eq!(before.len(), 1);
@@ -420,14 +420,14 @@ fn a_change_that_fails_is_reverted_and_the_node_is_uncordoned() {
 
 /// projectcalico/calico 9120: Calico's startup, Felix and kube-proxy ask version 2 of HNS, and find nothing for ever.
 #[test]
-fn a_network_that_version_2_of_hns_does_not_show_is_made_again_once() {
+fn a_network_that_version_2_of_hns_does_not_show_is_re_created_once() {
     let hiding = |times: u32| {
         let lab = Lab::installed();
         lab.edit_yaml(|yaml| format!("{yaml}\nunseenNetworks: {{Calico: {times}}}\n"));
         lab
     };
     let lab = hiding(1);
-    let _made_again = lab.run(VNI).exits(0);
+    let _re_created = lab.run(VNI).exits(0);
     assert_eq!((cordoned(&lab), standing(&lab)), (false, healthy(5000)));
 
     let lab = hiding(2);

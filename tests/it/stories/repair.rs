@@ -121,9 +121,9 @@ fn widened_access_is_removed() {
     assert_eq!(lab.run("status -o json").exits(0).json()["drift"], json!([]));
 }
 
-/// What does not affect the pods' network needs no drain, and items of others are not checked.
+/// What does not affect the pods' network needs no drain, and items of other products are not checked.
 #[test]
-fn a_repair_moves_no_pods_without_need_and_changes_nothing_of_others() {
+fn a_repair_moves_no_pods_without_need_and_changes_nothing_of_other_products() {
     let lab = Lab::installed();
     lab.edit_yaml(|yaml| {
         yaml.replacen("networks:\n", "networks:\n  azure: {id: 0c, kind: L2Bridge, subnet: 10.1.0.0/16}\n", 1).replacen(

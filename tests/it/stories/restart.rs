@@ -221,7 +221,7 @@ fn a_manual_uncordon_ends_it_too() {
     assert_eq!(lab.run("resume -y -o json").exits(0).json()["status"], "no_changes");
 }
 
-/// What a run kept for itself may be a token: it must not outlive the run, whoever uncordons the Node.
+/// What a run kept for itself may be a token: it must not outlive the run, no matter who uncordons the Node.
 #[test]
 fn an_undo_that_ends_with_its_journal_leaves_nothing_in_the_store() {
     let lab = Lab::installed();

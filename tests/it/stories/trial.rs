@@ -109,7 +109,7 @@ fn an_unreachable_api_server_reverts_the_change_early() {
     lab.edit_yaml(|yaml| format!("{yaml}faults: [api down]\n"));
     // It is unreachable only while the change is active: the change interrupts it.
     until(&lab, 29, "the network of the change goes", |lab| vsid(lab) != Some(5000));
-    assert!(begun.elapsed() < Duration::from_secs(29), "it is the deadline that took it back");
+    assert!(begun.elapsed() < Duration::from_secs(29), "it is the deadline that reverted it");
     lab.edit_yaml(|yaml| yaml.replace("\nfaults:\n- api down\n", "\n").replace("faults: [api down]\n", ""));
     await_revert(&lab, 120);
 }
@@ -122,7 +122,7 @@ fn an_unreachable_gateway_reverts_the_change_early() {
     let begun = Instant::now();
     lab.edit_yaml(|yaml| format!("{yaml}silent: [10.20.0.1]\n"));
     until(&lab, 29, "it is reverted", over);
-    assert!(begun.elapsed() < Duration::from_secs(29), "it is the deadline that took it back");
+    assert!(begun.elapsed() < Duration::from_secs(29), "it is the deadline that reverted it");
     await_revert(&lab, 60);
     let said = lab.logs();
     assert!(said.contains("TrialTakenBack: the gateway 10.20.0.1 does not answer for "), "{said}");

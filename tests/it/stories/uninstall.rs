@@ -1,4 +1,4 @@
-//! Uninstalling Calico, also from a node that is broken in every way we could think of.
+//! Uninstalling Calico, also from a node that is broken in every known way.
 
 use std::fs;
 
@@ -20,7 +20,7 @@ fn object(lab: &Lab, kind: &str, name: &str) -> Option<Value> {
     found.next().map(|(_, _, object)| object)
 }
 
-/// Every receipt is deleted: what we created is found by our marks and by its known names (defect B15: what cannot be
+/// Every receipt is deleted: what this program created is found by its marks and by its known names (defect B15: what cannot be
 /// validated cannot be uninstalled).
 #[test]
 fn b15_without_receipts_what_is_ours_is_found_by_its_marks() {
@@ -34,7 +34,7 @@ fn b15_without_receipts_what_is_ours_is_found_by_its_marks() {
         let gone = lab.run(words).exits(0);
         assert!(gone.stdout.contains("FoundByMarks"), "{gone}");
         let plain = Lab::node().picture_without_state();
-        // Without receipts, folders that are empty after us cannot be distinguished from those of others.
+        // Without receipts, folders that are empty after us cannot be distinguished from those of other products.
         lab.picture_without_state().without_folders().says_the_same_as(&plain.without_folders());
         for document in ["services.json", "felix.json"] {
             assert!(!lab.on_node(&format!("{STATE}/{document}")).exists(), "{document} may hold a password");
@@ -157,7 +157,7 @@ fn the_traces_in_the_cluster_are_removed_too() {
 
     let _gone = lab.run("uninstall -y").exits(0);
     assert!(!condition(&lab).contains("CalicoIsUp"));
-    assert!(object(&lab, "blockaffinities", "win-a1-").is_some(), "a node that comes back wants its addresses");
+    assert!(object(&lab, "blockaffinities", "win-a1-").is_some(), "a node that comes back needs its addresses");
 
     let block = object(&other, "blockaffinities", "win-a1-").unwrap()["spec"]["cidr"].as_str().unwrap().to_owned();
     let told = other.run("uninstall -y --cluster-traces").exits(0);
@@ -233,7 +233,7 @@ fn what_remains_is_reported_with_the_reason() {
     assert!(gone.stdout.contains("Kept: logs and receipts"), "{gone}");
 }
 
-/// Felix is removed, and HNS keeps its ACLs on the endpoints of another product's network: pods would stay blocked
+/// Felix is removed, and HNS keeps its ACLs on the endpoints of another product's network: pods would be blocked
 /// forever, by rules that nobody updates.
 #[test]
 fn policy_only_leaves_no_acls_on_remaining_pods() {

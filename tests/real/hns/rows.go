@@ -34,7 +34,7 @@ func (asked *interview) note(id, question, wanted, answered string, ok bool) {
 	asked.rows = append(asked.rows, row{id, question, wanted, answered, ok})
 }
 
-// Notes an error, or that there was none. Returns whether it may go on.
+// Notes an error, or that there was none. Returns whether it may continue.
 func (asked *interview) succeeds(id, question string, err error) bool {
 	answered := "success"
 	if err != nil {

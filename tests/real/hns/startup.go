@@ -65,7 +65,7 @@ func (asked *interview) startup() {
 		return
 	}
 	asked.node.network = made.Id
-	// tests/fixtures/hns: POST answers with the whole object. Calico goes on by the id in it.
+	// tests/fixtures/hns: POST answers with the whole object. Calico continues by the id in it.
 	asked.note("network-post-id", "the id in the answer", "a GUID", made.Id, len(made.Id) == 36)
 	asked.equal("network-post-name", "the name in the answer", networkName, made.Name)
 	asked.equal("network-post-policies", "the subnet's policy in the answer", `[{"Type":"VSID","VSID":4096}]`,
@@ -86,7 +86,7 @@ func (asked *interview) startup() {
 	asked.note("management-ip", "ManagementIP within 5 s", "an address", found.ManagementIP,
 		net.ParseIP(found.ManagementIP) != nil)
 	asked.equal("management-ip-interface", "an interface with that address", true, onAnInterface(found.ManagementIP))
-	// Or it deletes the network and makes it anew.
+	// Or it deletes the network and re-creates it.
 	asked.equal("network-type", "Type", "Overlay", found.Type)
 	asked.equal("network-subnet", "Subnets[0].AddressPrefix", "10.244.7.0/26", found.Subnets[0].AddressPrefix)
 	asked.shaped("network-shape", "the keys of GET /networks/<id>", object("/networks/"+made.Id), map[string]string{

@@ -16,7 +16,7 @@ hns=("$here"/{call,hns,shape,switch,json}.c)
 "$cc" "${flags[@]}" -o "$work/netipinterface.dll" "$here/wmi.c" -lole32 -luuid
 "$cc" "${flags[@]}" -o "$work/firewall.dll" "$here/firewall.c" -lole32 -loleaut32 -luuid
 
-# before NAME ORIGINAL SOURCE...: a DLL that stands before Wine's own, which is kept under another name; it forwards to
+# before NAME ORIGINAL SOURCE...: a DLL in front of Wine's own, which is kept under another name; it forwards to
 # that what it does not do itself.
 before() {
     local name=$1 renamed=$2 original own

@@ -48,7 +48,7 @@ void begin_call(struct call *call, const char *method, const char *path)
     test_unlock(call->lock);
     if (hangs || !strcmp(call->action, "delay"))
         Sleep(hangs ? INFINITE : strtoul(call->rest, NULL, 0));
-    /* Whoever calls while HNS is busy waits, whatever is asked. */
+    /* Every caller waits while HNS is busy, no matter what it asks. */
     HANDLE turn = CreateMutexA(NULL, FALSE, "Global\\calicoctl-win-test-busy");
     WaitForSingleObject(turn, INFINITE);
     if (busy)

@@ -3,7 +3,7 @@
  * and DELETE and the paths /v2/networks, /v2/endpoints, /v2/namespaces, /v2/loadbalancers and /v2/routes.
  *
  * A failure is the call's result, and a record {"Success":false,"Error","ErrorCode"} of it; on success there is no
- * record, since hcsshim takes any text for a failure. */
+ * record, since hcsshim treats any text as a failure. */
 #include "call.h"
 #include "modify.h"
 #include "schema.h"

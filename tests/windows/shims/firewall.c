@@ -1,4 +1,4 @@
-/* Windows Firewall's COM interface for tests, as far as we use it, over files below C:\test.
+/* Windows Firewall's COM interface for tests, as far as this program uses it, over files below C:\test.
  *
  * firewall: the rules, one in each line:
  *     id, name, group, protocol (6|17|256), local ports, enabled (0|1), direction, action, profiles,

@@ -4,7 +4,7 @@
 #include "hns.h"
 #include "switch.h"
 
-/* Recorded texts where there is one (tests/fixtures/hns/SOURCES.md: projectcalico/calico 5762, 4280 and 8465, microsoft/SDN
+/* Recorded texts, if one is known (tests/fixtures/hns/SOURCES.md: projectcalico/calico 5762, 4280 and 8465, microsoft/SDN
  * 269, moby/moby 40345, Azure/azure-container-networking 715); each ends with a blank. */
 static const struct {
     unsigned long code;

@@ -39,7 +39,7 @@ fn an_hns_that_is_busy_for_90_seconds_with_the_vswitch_is_awaited() {
 #[test]
 fn networks_on_two_adapters_end_the_install_and_both_are_named() {
     let Some(house) = House::new() else { return };
-    // `External` takes its adapter's address away, and HNS takes an adapter that has one.
+    // `External` removes its adapter's address, and HNS takes an adapter that has one.
     let adapters = "7\tEthernet\t00-15-5D-01-02-03\t1\tauto\tMicrosoft Hyper-V Network Adapter\t10.20.0.21/24\t0\n\
                     9\tStorage\t00-15-5D-01-02-09\t0\tauto\tMicrosoft Hyper-V Network Adapter\t10.99.0.9/24\t0\n";
     fs::write(house.test_file("adapters"), adapters).unwrap();

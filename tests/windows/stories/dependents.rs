@@ -1,4 +1,4 @@
-//! Services of others that depend on Calico's, as the guides of some distributions set kubelet up.
+//! Other services that depend on Calico's, as the guides of some distributions set kubelet up.
 
 use crate::house::{House, SOON};
 use crate::machine::eventually;

@@ -63,7 +63,7 @@ fn a_network_created_too_early_is_retried() {
 
 /// projectcalico/calico 9120: Calico asks version 2 of HNS beside version 1, and finds nothing for ever.
 #[test]
-fn a_network_that_version_2_of_hns_does_not_show_is_made_again_once() {
+fn a_network_that_version_2_of_hns_does_not_show_is_re_created_once() {
     let Some(house) = House::new() else { return };
     // `External` is made first, and `Calico` when that is there by both.
     house.hns_faults("0 1 POST /networks blind\n1 1 POST /networks blind\n");
@@ -73,7 +73,7 @@ fn a_network_that_version_2_of_hns_does_not_show_is_made_again_once() {
     assert_eq!(log.lines().filter(|line| line.starts_with("POST /networks")).count(), 4, "{log}");
 
     let Some(house) = House::new() else { return };
-    // Windows starts CalicoNode again when it fails, and that makes it again too.
+    // Windows starts CalicoNode again when it fails, which re-creates it too.
     house.hns_faults("1 -1 POST /networks blind\n");
     let failed = house.install_json(9);
     assert_eq!(failed["error"]["id"], "HnsNetworkUnseen", "{failed:#}");

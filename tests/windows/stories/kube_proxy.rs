@@ -1,4 +1,4 @@
-//! kube-proxy itself, with DSR, beside Calico on a node: it works with the network that we made, and with the next one.
+//! kube-proxy itself, with DSR, beside Calico on a node: it works with the network of this program, and with the next one.
 
 use std::fs;
 use std::path::Path;

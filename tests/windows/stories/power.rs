@@ -158,7 +158,7 @@ fn after_a_boot_a_pod_that_lost_its_endpoint_is_re_created() {
     assert!(!house.machine.c(CONF).exists(), "kubelet would attach pods");
     assert_eq!(house.read(&format!("{CONF}.withdrawn")), conf);
 
-    eventually("the pod to be made again", SOON, || {
+    eventually("the pod to be re-created", SOON, || {
         (house.fluent_bit()["metadata"]["uid"] != before["metadata"]["uid"]).then_some(())
     });
     house.until_healthy();

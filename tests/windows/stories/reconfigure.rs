@@ -231,7 +231,7 @@ fn a_trial_without_the_api_server_is_rolled_back() {
     house.wire.cut();
 
     eventually("the network of the trial to be gone", 2 * SOON, || (!house.hns().contains_key("Calico")).then_some(()));
-    assert!(begun.elapsed() < Duration::from_secs(110), "it is not the deadline that took it back");
+    assert!(begun.elapsed() < Duration::from_secs(110), "it is not the deadline that reverted it");
     // Calico's own startup needs the API server: until then it fails.
     let failed = |said: &Value| said["event"] == "stop" && said["code"] == 1;
     eventually("startup to fail", SOON, || house.said("startup").iter().any(failed).then_some(()));

@@ -79,7 +79,7 @@ fn a_stop_kills_stuck_children() {
     assert_eq!(stop["why"], "ctrl-c", "a component that listens stops by itself: {stop}");
 }
 
-/// Upstream only compares the pid (7.2); we also detect a new process with an old pid.
+/// Upstream only compares the pid (7.2); this program also detects a new process with an old pid.
 #[test]
 #[cfg_attr(windows, ignore = "changes this machine: run it elevated, where the feature Containers is")]
 fn node_startup_runs_again_when_kubelet_is_a_new_process() {

@@ -20,7 +20,7 @@ fn is_service(house: &House, name: &str) -> bool {
 }
 
 #[test]
-fn a_detached_run_goes_on_after_the_sign_out() {
+fn a_detached_run_continues_after_the_sign_out() {
     let Some(house) = House::joined() else { return };
     let started = house.machine.run_in_session(&[&VNI[..], &["--detach"]].concat()).exits(0).json();
     assert_eq!((&started["status"], vsid(&house)), (&json!("started"), json!(4096)), "{started:#}");

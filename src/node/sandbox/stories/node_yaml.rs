@@ -56,7 +56,7 @@ fn the_users_own_node_yaml_is_restored_byte_for_byte() {
     node.put(&other, None).unwrap();
     assert_eq!(yaml(&dir), own);
 
-    // The user's edits in a file that we wrote are kept.
+    // The user's edits in a file that the sandbox wrote are kept.
     node.put(&other, Some(&State::RegValue(RegValue::Dword(1)))).unwrap();
     fs::write(dir.path().join("node.yaml"), yaml(&dir).replace("20348", "26100")).unwrap();
     assert_eq!(node.facts().unwrap().os.build, 26100, "seen by a process that is already running");

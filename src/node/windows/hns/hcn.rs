@@ -1,4 +1,4 @@
-//! Version 2 of the Host Networking Service, `computenetwork.dll`. We change nothing through it: it is only asked which
+//! Version 2 of the Host Networking Service, `computenetwork.dll`. Nothing is changed through it: it is only asked which
 //! networks it shows, since Calico and kube-proxy ask it beside version 1.
 
 use std::collections::BTreeSet;

@@ -215,7 +215,7 @@ fn a_call_of_hns_that_hangs_is_abandoned() {
     let Some(machine) = machine() else { return };
     machine.write("hns.faults", "0 1 GET /networks hang\n");
     insta::assert_snapshot!(said(list().map(drop)), @"
-    HnsStuck: HNS did not answer GET /networks/ in 2 s [drain this node, restart the services hns and kube-proxy, then run the command again and re-create the pods that stayed
+    HnsStuck: HNS did not answer GET /networks/ in 2 s [drain this node, restart the services hns and kube-proxy, then run the command again and re-create the remaining pods
     restarting hns deletes the endpoints of all pods here, which then run without network
     calicoctl-win explain HnsStuck has the commands]
     ");
@@ -241,7 +241,7 @@ fn refusals_are_reported_in_our_words_with_hnss_own() {
     HnsStopped: list networks of HNS (Windows error 1722: the service that is to answer is stopped) [start the service hns: Start-Service hns; then run again]
     AccessDenied: list networks of HNS (Windows error 5: access is denied) [run it in an elevated session (Run as administrator) or as SYSTEM; if it was one, an administrator must restore the rights that Windows sets]
     WindowsError: create HNS network External on adapter `Ethernet` with {"Type":"Overlay","Name":"External","NetworkAdapterName":"Ethernet","Subnets":[{"AddressPrefix":"192.168.255.0/30","GatewayAddress":"192.168.255.1","Policies":[{"Type":"VSID","VSID":9999}]}]} (Windows error 87: the parameter is incorrect); HNS says: Falscher Parameter [a vSwitch may be left over from before a reboot: look at `Get-HnsNetwork` and `Get-NetAdapter`, restart the machine, then run again]
-    HnsNetworkExists: create HNS network External on adapter `Ethernet`, though HNS lists none of that name (Windows error 0x803B0010: HNS has a network of that name already); HNS says: Das Netzwerk ist schon da [HNS's state is stale: drain this node, restart the services hns and kube-proxy, then run the command again and re-create the pods that stayed
+    HnsNetworkExists: create HNS network External on adapter `Ethernet`, though HNS lists none of that name (Windows error 0x803B0010: HNS has a network of that name already); HNS says: Das Netzwerk ist schon da [HNS's state is stale: drain this node, restart the services hns and kube-proxy, then run the command again and re-create the remaining pods
     restarting hns deletes the endpoints of all pods here, which then run without network
     calicoctl-win explain HnsStuck has the commands]
     "#);
