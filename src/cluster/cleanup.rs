@@ -55,16 +55,19 @@ struct BlockSpec {
 struct Attribute {
     #[serde(default)]
     handle_id: Option<String>,
+    /// Calico keeps a released address from being assigned again for a while (v3.33).
+    #[serde(default, rename = "releasedAt")]
+    released_at: Option<String>,
 }
 
 impl BlockSpec {
-    /// How many addresses are used, except Windows's own.
+    /// How many addresses pods have: neither Windows's own nor released ones.
     fn in_use(&self) -> usize {
-        let windows = |at: &usize| {
-            let holder = self.attributes.get(*at).and_then(|attribute| attribute.handle_id.as_deref());
-            holder.is_some_and(|handle| handle == WINDOWS)
+        let free = |at: &usize| {
+            let holder = self.attributes.get(*at);
+            holder.is_some_and(|it| it.handle_id.as_deref() == Some(WINDOWS) || it.released_at.is_some())
         };
-        self.allocations.iter().flatten().filter(|at| !windows(at)).count()
+        self.allocations.iter().flatten().filter(|at| !free(at)).count()
     }
 }
 
@@ -153,16 +156,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_that_windows_reserves_are_not_in_use() {
+    fn addresses_that_windows_reserves_or_that_were_released_are_not_in_use() {
         let block = |allocations: Value| -> BlockSpec {
             serde_json::from_value(json!({
                 "affinity": "host:win-a1", "allocations": allocations,
-                "attributes": [{"handle_id": WINDOWS}, {"handle_id": "k8s-pod-network.3f2c"}],
+                "attributes": [
+                    {"handle_id": WINDOWS},
+                    {"handle_id": "k8s-pod-network.3f2c"},
+                    {"handle_id": "k8s-pod-network.77aa", "releasedAt": "2026-11-22T10:00:00Z"},
+                ],
             }))
             .unwrap()
         };
         assert_eq!(block(json!([0, 0, 0, null, 0])).in_use(), 0);
         assert_eq!(block(json!([0, 0, 0, 1, null, 1, 0])).in_use(), 2);
+        assert_eq!(block(json!([0, 0, 0, 2, 1, 0])).in_use(), 1);
         // An address with an unknown holder is in use.
         assert_eq!(block(json!([0, 7])).in_use(), 1);
     }
