@@ -83,6 +83,7 @@ impl fmt::Display for Remaining {
 }
 
 /// Everything about a node's pods, read before one is evicted.
+#[derive(Default)]
 struct Survey {
     pods: Vec<Pod>,
     remaining: Vec<Remaining>,

@@ -56,6 +56,8 @@ struct Leaving {
 
 enum State {
     Due(Instant),
+    /// Not before this time, whatever changes: the server gave it, or failed.
+    Held(Instant),
     /// With the number of budget updates at that time.
     Asked(u64),
     Ending(Instant),
@@ -91,43 +93,53 @@ pub(super) async fn run(
     stop: &dyn Fn() -> bool,
     events: Sink<'_>,
 ) -> Result<DrainPlan> {
-    let (reports, received) = unbounded_channel();
-    let mut tasks = JoinSet::new();
-    let tell = reports.clone();
+    let (pods_at, budgets_at) = (survey.pods_at.clone(), survey.budgets_at.clone());
+    let (mut run, received) = Run::new(api, node, options, survey, events);
+    let tell = run.reports.clone();
     let listen = move |news| drop(tell.send(Report::Pods(news)));
-    tasks.spawn(follow(Arc::clone(api), pods_path(node), Some(survey.pods_at), listen));
-    if let Some(at) = survey.budgets_at {
-        let tell = reports.clone();
+    run.tasks.spawn(follow(Arc::clone(api), pods_path(node), Some(pods_at), listen));
+    if let Some(at) = budgets_at {
+        let tell = run.reports.clone();
         let listen = move |news| drop(tell.send(Report::Budgets(news)));
-        tasks.spawn(follow(Arc::clone(api), BUDGETS.into(), Some(at), listen));
+        run.tasks.spawn(follow(Arc::clone(api), BUDGETS.into(), Some(at), listen));
     }
-    let now = Instant::now();
-    let leaving =
-        |pod: Pod| (pod.metadata.uid.clone(), Leaving { pod, state: State::Due(now), blocked: None, failing: None });
-    let evicted = survey.pods.iter().map(ToString::to_string).collect();
-    let total = survey.pods.len();
-    let run = Run {
-        api: Arc::clone(api),
-        node,
-        options,
-        leaving: survey.pods.into_iter().map(leaving).collect(),
-        budgets: survey.budgets,
-        counts: 0,
-        reports,
-        tasks,
-        in_flight: 0,
-        gone: Vec::new(),
-        total,
-        begun: now,
-        told: now,
-        lost: None,
-        plan: DrainPlan { evicted, remaining: survey.remaining },
-        events,
-    };
     run.finish(received, stop).await
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
+    fn new(
+        api: &Arc<Api>,
+        node: &'a str,
+        options: &'a DrainOptions,
+        survey: Survey,
+        events: Sink<'a>,
+    ) -> (Self, UnboundedReceiver<Report>) {
+        let (reports, received) = unbounded_channel();
+        let now = Instant::now();
+        let due = |pod| Leaving { pod, state: State::Due(now), blocked: None, failing: None };
+        let evicted = survey.pods.iter().map(ToString::to_string).collect();
+        let total = survey.pods.len();
+        let run = Self {
+            api: Arc::clone(api),
+            node,
+            options,
+            leaving: survey.pods.into_iter().map(|pod| (pod.metadata.uid.clone(), due(pod))).collect(),
+            budgets: survey.budgets,
+            counts: 0,
+            reports,
+            tasks: JoinSet::new(),
+            in_flight: 0,
+            gone: Vec::new(),
+            total,
+            begun: now,
+            told: now,
+            lost: None,
+            plan: DrainPlan { evicted, remaining: survey.remaining },
+            events,
+        };
+        (run, received)
+    }
+
     async fn finish(mut self, mut received: UnboundedReceiver<Report>, stop: &dyn Fn() -> bool) -> Result<DrainPlan> {
         let deadline = self.options.timeout.map(|limit| self.begun + limit);
         while !self.leaving.is_empty() {
@@ -154,7 +166,7 @@ impl Run<'_> {
             return look;
         }
         let due = self.leaving.values().filter_map(|leaving| match leaving.state {
-            State::Due(at) => Some(at),
+            State::Due(at) | State::Held(at) => Some(at),
             State::Asked(_) | State::Ending(_) => None,
         });
         due.min().map_or(look, |due| due.min(look))
@@ -166,7 +178,7 @@ impl Run<'_> {
             if self.in_flight >= PARALLEL {
                 return;
             }
-            if !matches!(leaving.state, State::Due(at) if at <= now) {
+            if !matches!(leaving.state, State::Due(at) | State::Held(at) if at <= now) {
                 continue;
             }
             leaving.state = State::Asked(self.counts);
@@ -208,7 +220,7 @@ impl Run<'_> {
         if !matches!(answered, Answered::Failing(_)) {
             leaving.failing = None;
         }
-        let (why, pause) = match answered {
+        let (why, pause, held) = match answered {
             Answered::Gone => {
                 self.leaves(uid);
                 return Ok(());
@@ -236,18 +248,23 @@ impl Run<'_> {
                 // If they differ, the copy of the budget is older than the response.
                 let known = asked.first().filter(|budget| !budget.allows_now());
                 let summary = known.map(|budget| budget.summary());
-                (summary.unwrap_or(said), hint.unwrap_or(if open { Duration::ZERO } else { BUDGET_PAUSE }))
+                let pause = hint.unwrap_or(if open { Duration::ZERO } else { BUDGET_PAUSE });
+                (summary.unwrap_or(said), pause, hint.is_some())
             }
-            Answered::Overload(hint) => ("the API server is overloaded".to_owned(), hint.unwrap_or(OVERLOAD_PAUSE)),
+            Answered::Overload(hint) => {
+                // Not all at the same time again.
+                let pause = hint.unwrap_or(OVERLOAD_PAUSE).mul_f64(1.0 + fastrand::f64() / 2.0);
+                ("the API server is overloaded".to_owned(), pause, true)
+            }
             Answered::Failing(failure) => {
                 let since = *leaving.failing.get_or_insert(now);
                 if now.duration_since(since) > RETRY_FOR {
                     return Err(failure.into());
                 }
-                (failure.fault.what, (now.duration_since(since) / 2).clamp(OVERLOAD_PAUSE, BUDGET_PAUSE))
+                (failure.fault.what, (now.duration_since(since) / 2).clamp(OVERLOAD_PAUSE, BUDGET_PAUSE), true)
             }
         };
-        leaving.state = State::Due(now + pause);
+        leaving.state = if held { State::Held(now + pause) } else { State::Due(now + pause) };
         if leaving.blocked.as_ref() != Some(&why) {
             leaving.blocked = Some(why.clone());
             (self.events)(Event::PodBlocked { pod, why, retry: pause });
@@ -380,7 +397,7 @@ impl Leaving {
         }
         let since = match self.state {
             State::Ending(since) => format!("terminating for {:.0} s", since.elapsed().as_secs_f64()),
-            State::Due(_) | State::Asked(_) => "eviction was requested, without a response".into(),
+            State::Due(_) | State::Held(_) | State::Asked(_) => "eviction was requested, without a response".into(),
         };
         match pod.metadata.finalizers.as_slice() {
             [] => format!("{pod}: {since}; the kubelet has not reported its containers as stopped"),
@@ -401,4 +418,34 @@ fn never(node: &str, why: String) -> Error {
 fn cancelled(node: &str) -> Fault {
     Fault::new(Exit::Cancelled, "RunCancelled", format!("the drain of node {node} was cancelled"))
         .hint("pods evicted so far run on other nodes; run the command again later")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::cluster::testing::Server;
+
+    #[test]
+    fn a_pod_that_an_overloaded_server_refused_waits_as_long_as_the_server_asked() {
+        let server = Server::start();
+        let cluster = server.connect();
+        let pod =
+            serde_json::from_value(json!({"metadata": {"name": "web-1", "namespace": "demo", "uid": "u"}})).unwrap();
+        let survey = Survey { pods: vec![pod], ..Survey::default() };
+        let hour = Duration::from_hours(1);
+        cluster.runtime.block_on(async {
+            let (options, mut events) = (DrainOptions::default(), |_| ());
+            let (mut run, _received) = Run::new(&cluster.api, "win-a1", &options, survey, &mut events);
+            run.answered("u", Answered::Overload(Some(hour))).unwrap();
+            // A change of any budget does not concern it.
+            run.budgets_changed(News::All(Vec::new()));
+            run.ask_due();
+            assert_eq!(run.in_flight, 0);
+            let State::Held(until) = run.leaving["u"].state else { panic!("it waits") };
+            let wait = until.duration_since(run.begun);
+            assert!((hour..hour * 3 / 2 + Duration::from_mins(1)).contains(&wait), "{wait:?}");
+        });
+    }
 }
