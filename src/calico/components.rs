@@ -139,7 +139,9 @@ impl Env {
         self.set("FELIX_VXLANVNI", &settings.network.vni.to_string());
         self.set("FELIX_LOGSEVERITYFILE", "none");
         self.set("FELIX_LOGSEVERITYSYS", "none");
-        self.set("FELIX_LOGSEVERITYSCREEN", &settings.services.felix_log_severity);
+        if let Some(severity) = &settings.services.felix_log_severity {
+            self.set("FELIX_LOGSEVERITYSCREEN", severity);
+        }
         self
     }
 

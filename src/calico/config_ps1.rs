@@ -57,14 +57,15 @@ fn values(settings: &Settings, kubeconfig: Option<&WinPath>) -> Vec<(String, Str
         ("STARTUP_VALID_IP_TIMEOUT", settings.services.valid_ip_timeout.as_secs().to_string()),
         ("IP", node_address(&network.node_address).into()),
         ("CALICO_LOG_DIR", settings.services.log_dir.to_string()),
-        ("FELIX_LOGSEVERITYSCREEN", settings.services.felix_log_severity.clone()),
         ("FELIX_LOGSEVERITYFILE", "none".into()),
         ("FELIX_LOGSEVERITYSYS", "none".into()),
     ];
     // Extra variables of the user override ours here, as they do in the components' environment.
     let extra = &settings.services.extra_env;
+    let severity = settings.services.felix_log_severity.iter().map(|it| ("FELIX_LOGSEVERITYSCREEN", it.clone()));
     known
         .into_iter()
+        .chain(severity)
         .filter(|(name, _)| !extra.keys().any(|other| other.eq_ignore_ascii_case(name)))
         .map(|(name, value)| (name.to_owned(), value))
         .chain(extra.clone())

@@ -435,7 +435,7 @@ mod tests {
     fn a_log_level_changes_only_felix() {
         let old = settings("v3.30.3");
         let mut new = old.clone();
-        new.services.felix_log_severity = "debug".into();
+        new.services.felix_log_severity = Some("debug".into());
         let (old, new) = (wanted(&old).target.world, wanted(&new).target.world);
         let changed: Vec<&Id> = new.iter().filter(|(id, state)| old.get(id) != Some(state)).map(|(id, _)| id).collect();
         let read = |service: &str| changed.iter().any(|id| super::super::order::reads(service, id));

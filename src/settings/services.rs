@@ -18,7 +18,8 @@ pub struct Services {
     /// How long CalicoNode waits for a valid IPv4 address after boot; zero does not wait.
     pub valid_ip_timeout: Duration,
     pub log_dir: WinPath,
-    pub felix_log_severity: String,
+    /// None: FelixConfiguration decides.
+    pub felix_log_severity: Option<String>,
     /// Whether kube-proxy is stopped while its network is re-created.
     pub restart_kube_proxy: bool,
     /// Added to every component's environment.
@@ -48,7 +49,7 @@ pub(super) fn decide(to: &mut Resolver<'_>, log_dir: WinPath, root: &WinPath) ->
         start: to.or_default("services.start", true),
         valid_ip_timeout: to.or_default("services.startupValidIPTimeout", Wait::known("90s")).length(),
         log_dir,
-        felix_log_severity: to.or_default("services.felixLogSeverity", "info".to_owned()),
+        felix_log_severity: to.optional("services.felixLogSeverity"),
         restart_kube_proxy: to.or_default("services.restartKubeProxy", true),
         extra_env,
     }

@@ -44,7 +44,7 @@ fn the_applied_config_is_shown_and_compared() {
     let lab = Lab::installed();
     assert!(lab.run("config diff").exits(0).stdout.starts_with("no difference"));
     let diff = lab.run("config diff -o json --set services.felixLogSeverity=debug --detailed-exitcode").exits(2).json();
-    let change = json!({"path": "spec.services.felixLogSeverity", "before": "info", "after": "debug"});
+    let change = json!({"path": "spec.services.felixLogSeverity", "before": null, "after": "debug"});
     assert_eq!(diff["settings_diff"], json!([change]));
     let _done = lab.run("apply -y --set services.felixLogSeverity=debug").exits(0);
     let applied = lab.run("config show --applied").exits(0).stdout;
