@@ -42,6 +42,10 @@ impl Backend {
     /// Why not.
     pub const fn takes(self, ipam: Ipam) -> Result<(), &'static str> {
         match (self, ipam) {
+            // `Error ensure IPv4 block: operation List is not supported`, with v3.31.7 and v3.33.
+            (Self::WindowsBgp, Ipam::HostLocal) => Err(
+                "the backend windows-bgp needs calico-ipam: Calico's node startup makes a block for this node, which it cannot with host-local",
+            ),
             (Self::Vxlan, Ipam::HostLocal) => Err(
                 "the backend vxlan needs calico-ipam: with host-local other nodes have no routes to this node's pods",
             ),

@@ -176,7 +176,7 @@ pub struct CalicoNetwork {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct IpamSection {
-    /// IPAM plugin of pods: `calico-ipam` or `host-local`; vxlan requires calico-ipam.
+    /// IPAM plugin of pods: `calico-ipam`, or with the backend none `host-local`.
     /// Default: `calico-ipam`.
     #[serde(rename = "type")]
     pub kind: Option<Ipam>,
@@ -257,7 +257,7 @@ pub struct Services {
     /// Folder of the services' logs on the node, outside of calico.rootDir: that folder is replaced as a whole, which a
     /// program that reads a log there would block. Default: `C:\ProgramData\calicoctl-win\logs\calico`.
     pub log_dir: Option<WinPath>,
-    /// Log level of Felix. Default: `info`.
+    /// Log level of Felix, which overrides that of FelixConfiguration. Default: none.
     pub felix_log_severity: Option<LogLevel>,
     /// Whether kube-proxy is restarted when the HNS network is re-created: its service is stopped before and
     /// started afterwards; its HostProcess pod on this node is deleted afterwards, and its DaemonSet re-creates it.

@@ -512,7 +512,10 @@ impl Startup<'_> {
     /// Calico's default pool.
     fn block(&mut self, name: &str, kube: Option<&Kube>) -> Result<Ipv4Net> {
         let block = match kube {
-            Some(kube) if self.var("USE_POD_CIDR") == Some("true") => kube.pod_cidr(name)?,
+            // Calico's client cannot list the blocks that it makes of podCIDRs (v3.31.7, v3.33).
+            Some(_) if self.var("USE_POD_CIDR") == Some("true") => {
+                bail!("Error ensure IPv4 block: operation List is not supported")
+            }
             Some(kube) => ipam::ensure_block(kube, name)?,
             None => match self.node.get(&Id::Network(NETWORK.into()))? {
                 Some(State::Network(Network { subnet: Some(subnet), .. })) => *subnet,

@@ -5,7 +5,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
-use ipnet::Ipv4Net;
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, path};
@@ -56,12 +55,6 @@ impl Kube {
         self.cluster
             .get(&Self::node_path(name))?
             .ok_or_else(|| anyhow!("Failed to read Node {name} from datastore: resource does not exist"))
-    }
-
-    pub fn pod_cidr(&self, name: &str) -> Result<Ipv4Net> {
-        let node = self.node(name)?;
-        let cidr = node["spec"]["podCIDR"].as_str().with_context(|| format!("Node {name} has no podCIDR"))?;
-        cidr.parse().with_context(|| format!("podCIDR {cidr} of Node {name} is not an IPv4 CIDR"))
     }
 
     /// Writes what only this node knows to Calico's annotations.

@@ -205,13 +205,9 @@ func setTunnel(kube *cluster, name string, block *net.IPNet) error {
 }
 
 func hostBlock(kube *cluster, name string) (*net.IPNet, error) {
-	if os.Getenv("USE_POD_CIDR") != "true" {
-		return kube.ensureBlock(name)
+	// Calico's client cannot list the blocks that it makes of podCIDRs (v3.31.7, v3.33).
+	if os.Getenv("USE_POD_CIDR") == "true" {
+		return nil, errors.New("Error ensure IPv4 block: operation List is not supported")
 	}
-	node, err := kube.node(name)
-	if err != nil {
-		return nil, err
-	}
-	_, block, err := net.ParseCIDR(text(node, "spec", "podCIDR"))
-	return block, err
+	return kube.ensureBlock(name)
 }
