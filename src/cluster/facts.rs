@@ -22,7 +22,7 @@ use super::access::{Asked, Needs};
 use super::api::{Api, path};
 use super::errors::Failure;
 use super::kubeconfig::Trust;
-use super::{Cluster, SERVICE_ACCOUNT, access, missing_account, node};
+use super::{Cluster, SERVICE_ACCOUNT, access, node};
 use crate::facts::{ApiGroup, ClusterFacts};
 use crate::report::event::Event;
 use crate::values::Cidr;
@@ -110,10 +110,10 @@ async fn gather(api: &Arc<Api>, options: &FactsOptions<'_>, ca_unknown: bool) ->
             None
         }
     };
-    let calico_namespace = match options.namespace_override {
-        Some(namespace) => namespace.to_owned(),
-        None => find_namespace(candidates).await?,
-    };
+    let named = options.namespace_override.map(str::to_owned);
+    let found = if named.is_some() { named } else { find_namespace(candidates).await? };
+    let account_missing = found.is_none();
+    let calico_namespace = found.unwrap_or_else(|| NAMESPACES[0].to_owned());
     let context = FactsContext::ask(api, &calico_namespace, options.node_name.unwrap_or_default());
     let platforms = Platforms::ask(api, &version.git_version);
     let asked = Asked {
@@ -143,6 +143,7 @@ async fn gather(api: &Arc<Api>, options: &FactsOptions<'_>, ca_unknown: bool) ->
         kubernetes_version: version.git_version,
         api_group,
         calico_unserved: calico.is_none(),
+        account_missing,
         node,
         service_cidrs: match service_cidrs.is_empty() {
             true => kubeadm.and_then(|map| kubeadm_cidrs(api, &map)).unwrap_or_default(),
@@ -156,6 +157,13 @@ async fn gather(api: &Arc<Api>, options: &FactsOptions<'_>, ca_unknown: bool) ->
     }
     context.fill(&mut facts, &mut unanswered).await?;
     platforms.fill(&mut facts, &mut unanswered).await?;
+    if account_missing {
+        // Asked in a namespace that is not Calico's.
+        (facts.host_process, facts.typha) = (None, None);
+        for question in ["daemonsets", "deployments"] {
+            unanswered.0.insert(question.into(), "Calico's namespace is not known".into());
+        }
+    }
     if let Some(nodes) = with_our_address {
         let nodes = unanswered.may_be("nodes", nodes.answer().await)?;
         facts.node_with_our_address = nodes.and_then(|nodes| context::with_address(nodes, options.addresses));
@@ -191,10 +199,11 @@ impl Unanswered {
 /// The namespaces of calico-node: the operator's, and the manifest's.
 pub(super) const NAMESPACES: [&str; 2] = ["calico-system", "kube-system"];
 
-async fn find_namespace(candidates: Vec<(&str, Question<Option<ServiceAccount>>)>) -> Result<String> {
+/// The namespace that has calico-node's service account.
+async fn find_namespace(candidates: Vec<(&str, Question<Option<ServiceAccount>>)>) -> Result<Option<String>> {
     for (namespace, account) in candidates {
         match account.answer().await {
-            Ok(Some(_)) => return Ok(namespace.to_owned()),
+            Ok(Some(_)) => return Ok(Some(namespace.to_owned())),
             Ok(None) => {}
             // "Forbidden" does not mean absent, so the next namespace must not be used.
             Err(mut failure) => {
@@ -206,7 +215,7 @@ async fn find_namespace(candidates: Vec<(&str, Question<Option<ServiceAccount>>)
             }
         }
     }
-    Err(missing_account(&NAMESPACES.join(" or ")).into())
+    Ok(None)
 }
 
 /// A pending request. It is cancelled when dropped.

@@ -212,9 +212,9 @@ impl Cluster {
     }
 }
 
-/// The account that Windows nodes need is missing; `place` is a namespace, or several.
-fn missing_account(place: &str) -> Fault {
-    let what = format!("there is no service account {SERVICE_ACCOUNT} in namespace {place}");
+/// The account that Windows nodes need is missing.
+fn missing_account(namespace: &str) -> Fault {
+    let what = format!("there is no service account {SERVICE_ACCOUNT} in namespace {namespace}");
     Fault::new(Exit::ClusterUnreachable, "ServiceAccountMissing", what).hint(
         "install Calico on the cluster's Linux nodes first (docs.tigera.io/calico: tigera-operator, or calico.yaml); \
          if it is in another namespace, set kubernetes.calicoNamespace in the config",

@@ -21,6 +21,9 @@ pub struct ClusterFacts {
     pub kubernetes_version: String,
     /// The namespace of calico-node's service account: `calico-system` or `kube-system`.
     pub calico_namespace: String,
+    /// None of the usual namespaces has that service account, so the namespace is a guess.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub account_missing: bool,
     pub api_group: ApiGroup,
     /// The cluster serves no Calico resources: Calico is not installed, or keeps its data in etcd.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -50,6 +50,16 @@ pub(super) const ROWS: &[Row] = &[
         }),
     },
     Row {
+        id: "CalicoServiceAccount",
+        severity: Severity::Error,
+        why: "Calico on a Windows node uses the service account calico-node, which Calico on the cluster's Linux nodes brings",
+        fix: "install Calico on the cluster's Linux nodes first\nif it is in another namespace, set spec.kubernetes.calicoNamespace",
+        judge: Judge::Cluster(|cluster, _| match cluster.account_missing {
+            true => Fail("there is no service account calico-node in calico-system or kube-system".into()),
+            false => Pass(format!("in {}", cluster.calico_namespace)),
+        }),
+    },
+    Row {
         id: "NodeRegistered",
         severity: Severity::Error,
         why: "Calico writes its addresses to the Kubernetes Node, and fails if there is none",

@@ -43,13 +43,16 @@ pub(super) const ROWS: &[Row] = &[
     Row {
         id: "RoutingFeature",
         severity: Severity::Error,
-        why: "BGP on Windows requires the Windows feature RemoteAccess with Routing",
-        fix: "Install-WindowsFeature RemoteAccess,RSAT-RemoteAccess-PowerShell,Routing\nInstall-RemoteAccess -VpnType RoutingOnly\nfinally, drain the node and restart the machine",
+        why: "BGP on Windows requires the Windows feature RemoteAccess with Routing, and its service",
+        fix: "Install-WindowsFeature RemoteAccess,RSAT-RemoteAccess-PowerShell,Routing\nInstall-RemoteAccess -VpnType RoutingOnly\nSet-Service RemoteAccess -StartupType Automatic\nStart-Service RemoteAccess\nfinally, drain the node and restart the machine",
         judge: Judge::Node(|node, input| match (input.network(), node.features) {
             (None, _) => Unknown("no backend is decided".into()),
             (Some(network), _) if network.backend != Backend::WindowsBgp => Skip("BGP is not used".into()),
             (Some(_), None) => unread(node, Part::Features, "the Windows features were not read"),
-            (Some(_), Some(Features { remote_access: true, .. })) => Pass("RemoteAccess is installed".into()),
+            (Some(_), Some(Features { remote_access: true, .. })) => match node.survey.as_ref().map(remote_access) {
+                Some(Some(service)) if !service.running => Fail("the service RemoteAccess is stopped".into()),
+                _ => Pass("RemoteAccess is installed".into()),
+            },
             (Some(_), Some(_)) => Fail("the Windows feature RemoteAccess with Routing is missing".into()),
         }),
     },
@@ -143,6 +146,10 @@ fn service<'a>(survey: &'a Survey, name: &str) -> Result<&'a ServiceFacts, Findi
         Some(why) => Unknown(why.clone()),
         None => Skip(format!("{name} is not a service on this machine")),
     })
+}
+
+fn remote_access(survey: &Survey) -> Option<&ServiceFacts> {
+    survey.service("RemoteAccess")
 }
 
 fn cni_config(survey: &Survey, _: &NodeFacts, input: &Input) -> Finding {

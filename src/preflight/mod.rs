@@ -234,7 +234,7 @@ fn examine(group: &str, row: &Row, input: &Input, ignored: &[String]) -> Check {
 
 /// Checks that may succeed later without any change: kubelet registers the Node after the first boot, and Windows sets
 /// the clock.
-const PASSING: [&str; 2] = ["NodeRegistered", "ClockInSync"];
+const PASSING: [&str; 3] = ["CalicoServiceAccount", "NodeRegistered", "ClockInSync"];
 
 /// Whether a run may continue.
 ///

@@ -301,16 +301,20 @@ fn ip_pools(cluster: &ClusterFacts, input: &Input) -> Finding {
     }
 }
 
-fn one_pool_type(cluster: &ClusterFacts, _: &Input) -> Finding {
+fn one_pool_type(cluster: &ClusterFacts, input: &Input) -> Finding {
     let pools: Vec<&PoolFacts> = pools_for_windows(cluster).collect();
     if pools.is_empty() {
         return Unknown("no enabled IPv4 pool selects this node".into());
     }
     let (vxlan, plain): (Vec<&PoolFacts>, Vec<&PoolFacts>) =
         pools.into_iter().partition(|pool| pool.vxlan_mode != "Never");
+    let bgp = input.network().is_some_and(|network| network.backend == Backend::WindowsBgp);
     match (vxlan.is_empty(), plain.is_empty()) {
         (false, false) => {
             Fail(format!("{} with VXLAN and {} without", named(vxlan.into_iter()), named(plain.into_iter())))
+        }
+        (false, true) if bgp => {
+            Fail(format!("{} with VXLAN, and the backend windows-bgp supports none", named(vxlan.into_iter())))
         }
         (false, true) => Pass("VXLAN".into()),
         _ => Pass("no VXLAN".into()),

@@ -131,9 +131,10 @@ fn a_cluster_with_only_the_new_group_is_read_there() {
 fn the_namespace_is_the_one_with_the_service_account_and_never_a_guess() {
     let server = cluster_v1();
     server.on(IN_CALICO_SYSTEM, [absent("serviceaccounts", "calico-node")]);
-    let (id, text) = fault_of(&server);
-    assert_eq!(id, "ServiceAccountMissing");
-    assert!(text.contains("calico-system or kube-system") && text.contains("install Calico"), "{text}");
+    let read = facts(&server).unwrap();
+    assert!(read.account_missing && read.host_process.is_none() && read.typha.is_none());
+    assert_eq!(read.untold("daemonsets"), Some("Calico's namespace is not known"));
+    assert_eq!((read.strict_affinity, read.pools.len()), (Some(false), 2), "the other questions are answered");
 
     server.on(IN_KUBE_SYSTEM, [Reply::recorded("serviceaccount-get")]);
     assert_eq!(facts(&server).unwrap().calico_namespace, "kube-system");

@@ -20,6 +20,11 @@ pub(super) const STORIES: &[Story] = &[
             refuse(scene, "selfsubjectaccessreviews");
         },
     ),
+    story(
+        "CalicoServiceAccount",
+        |scene| scene.cluster.account_missing = true,
+        |scene| scene.unreached = Some("the API server refuses the connection"),
+    ),
     story("NodeRegistered", |scene| scene.cluster.node = None, |scene| scene.settings = None),
     story(
         "NodeAddressMatches",

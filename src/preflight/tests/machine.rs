@@ -103,6 +103,19 @@ fn kube_proxys_flags_are_read_from_its_command_line() {
 }
 
 #[test]
+fn bgp_requires_that_remote_access_runs() {
+    let found = check(
+        &report(|scene| {
+            with_bgp(scene, "v3.29.5");
+            let stopped = ServiceFacts { running: false, command: Vec::new(), depends_on: Vec::new() };
+            survey_of(scene).services.insert("remoteaccess".into(), stopped);
+        }),
+        "RoutingFeature",
+    );
+    assert_eq!((found.status, found.detail.as_str()), (CheckStatus::Fail, "the service RemoteAccess is stopped"));
+}
+
+#[test]
 fn leftovers_of_another_installer_are_named() {
     let found = check(
         &report(|scene| {

@@ -133,3 +133,10 @@ fn kubelets_pod_limit_is_compared_with_what_a_block_holds() {
     /30: Fail | Warn kubelet's pod limit is 1, a block holds 0 (default: /30, 0 pods per node)
     ");
 }
+
+#[test]
+fn bgp_does_not_use_vxlan_pools() {
+    let found = check(&report(|scene| with_bgp(scene, "v3.29.5")), "PoolEncapsulation");
+    let why = "default with VXLAN, and the backend windows-bgp supports none";
+    assert_eq!((found.status, found.detail.as_str()), (CheckStatus::Fail, why));
+}

@@ -115,7 +115,6 @@ fn every_refusal_of_the_api_server_has_its_own_error() {
         api("500 for the token", "api POST */token*=500", "ClusterFailed"),
         api("503", "api GET /*=503", "ClusterUnavailable"),
         api("504", "api GET /*=504", "ClusterGatewayTimeout"),
-        api("no service account", "api GET */serviceaccounts/calico-node*=404", "ServiceAccountMissing"),
         api("no service account for the token", "api POST */token*=404", "ServiceAccountMissing"),
     ];
     insta::assert_snapshot!(screens(&cases, |_| ()), @r#"
@@ -199,10 +198,6 @@ fn every_refusal_of_the_api_server_has_its_own_error() {
         caused by: HTTP 504: Timeout: request did not complete within the allotted timeout
         state: nothing was changed
         hint: etcd or a webhook is slow: check the API server's log, then try again
-    no service account
-      error: there is no service account calico-node in namespace calico-system or kube-system
-        state: nothing was changed
-        hint: install Calico on the cluster's Linux nodes first (docs.tigera.io/calico: tigera-operator, or calico.yaml); if it is in another namespace, set kubernetes.calicoNamespace in the config
     no service account for the token
       error: there is no service account calico-node in namespace calico-system
         state: nothing was changed
@@ -375,6 +370,8 @@ fn cluster_with(lab: &Lab, from: &str, to: &str) {
 fn a_cluster_that_is_not_ready_for_windows_is_refused_before_anything_is_changed() {
     let affinity = [case("strict affinity is off", "install -y", PREFLIGHT, "StrictAffinity")];
     let ipip = [case("the pool is IPIP", "install -y", PREFLIGHT, "Ipip")];
+    let account = [case("no service account", "install -y", PREFLIGHT, "CalicoServiceAccount")
+        .with("api GET */serviceaccounts/calico-node*=404")];
     let node = [case("no Node", "install -y --node-name win-zz", PREFLIGHT, "NodeRegistered")];
     let vni = [case("the cluster's VNI is too low", "install -y", PREFLIGHT, "VxlanVni")];
     let seen = [
@@ -383,6 +380,7 @@ fn a_cluster_that_is_not_ready_for_windows_is_refused_before_anything_is_changed
             cluster_with(lab, r#""ipipMode": "Never""#, r#""ipipMode": "Always""#);
             cluster_with(lab, r#""vxlanMode": "Always""#, r#""vxlanMode": "Never""#);
         }),
+        screens(&account, |_| ()),
         screens(&node, |_| ()),
         screens(&vni, |lab| cluster_with(lab, r#""vxlanVNI": 4096"#, r#""vxlanVNI": 4095"#)),
     ];
@@ -395,6 +393,11 @@ fn a_cluster_that_is_not_ready_for_windows_is_refused_before_anything_is_changed
       error: the IP pool `default-ipv4-ippool` has ipipMode: Always: Windows nodes cannot do IP-in-IP
         state: nothing was changed
         hint: move the IP pools to VXLAN (ipipMode: Never, vxlanMode: Always), or set spec.calicoNetwork.backend; calicoctl-win cluster prepare shows the patches
+    no service account
+      error: there is no service account calico-node in calico-system or kube-system
+        state: nothing was changed
+        hint: install Calico on the cluster's Linux nodes first
+              if it is in another namespace, set spec.kubernetes.calicoNamespace
     no Node
       error: the cluster has no Node win-zz, but the Node win-a1 has this machine's address: give --node-name win-a1
         state: nothing was changed

@@ -29,7 +29,7 @@ const VERBS: [&str; 15] = [
     "reconfigure -y --set spec.calicoNetwork.vxlan.vxlanVNI=5000",
     "reconfigure -y --set spec.calicoNetwork.vxlan.vxlanVNI=6000 --no-drain",
     "reconfigure -y --set spec.services.felixLogSeverity=debug",
-    "reconfigure -y --set spec.calicoNetwork.backend=windows-bgp --ignore-preflight-errors WindowsBgpRelease,RoutingFeature",
+    "reconfigure -y --set spec.calicoNetwork.backend=windows-bgp --ignore-preflight-errors WindowsBgpRelease,RoutingFeature,PoolEncapsulation",
     "reconfigure -y --set spec.calicoNetwork.backend=vxlan",
     "reconfigure -y --set spec.calicoNetwork.vxlan.vxlanAdapter=Storage",
     "upgrade -y --release v3.33.0",

@@ -20,7 +20,7 @@ pub struct Row {
 /// With the token of the secret, which is the same each time.
 const INSTALL: &str = "install -y --set spec.kubernetes.credentials=secret";
 const BGP: &str = "reconfigure -y --set spec.calicoNetwork.backend=windows-bgp \
-                   --ignore-preflight-errors WindowsBgpRelease,RoutingFeature";
+                   --ignore-preflight-errors WindowsBgpRelease,RoutingFeature,PoolEncapsulation";
 const VNI: &str = "reconfigure -y --set spec.calicoNetwork.vxlan.vxlanVNI=5000";
 
 pub const ROWS: [Row; 14] = [

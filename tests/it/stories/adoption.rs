@@ -154,7 +154,7 @@ fn b15_b19_the_scripts_node_is_adopted_and_restored_byte_for_byte() {
 fn with_bgp_confd_is_adopted_too() {
     let lab = scripts_node();
     let before = lab.picture_without_state();
-    let bgp = "--release v3.30.2 --set calicoNetwork.backend=windows-bgp --ignore-preflight-errors RoutingFeature";
+    let bgp = "--release v3.30.2 --set calicoNetwork.backend=windows-bgp --ignore-preflight-errors RoutingFeature,PoolEncapsulation";
     let _there = lab.run(&format!("install -y {bgp}")).exits(0);
     assert_eq!(states(&lab), ["CalicoNode Running", "CalicoFelix Running", "CalicoConfd Running"]);
     assert!(!lab.read("node.yaml").contains("nssm.exe"));

@@ -224,7 +224,7 @@ fn unreadable_facts_are_shown_and_nothing_is_installed_on_a_guess() {
     // A check that only advises stops nothing if it cannot run.
     for (part, id) in [("tls", "Tls12"), ("features", "RoutingFeature"), ("pendingReboot", "NoPendingReboot")] {
         let lab = unread(part);
-        let bgp = "--set calicoNetwork.backend=windows-bgp --ignore-preflight-errors WindowsBgpRelease,RoutingFeature";
+        let bgp = "--set calicoNetwork.backend=windows-bgp --ignore-preflight-errors WindowsBgpRelease,RoutingFeature,PoolEncapsulation";
         let checked = lab.run(&format!("preflight -o json {bgp}")).exits(0).json();
         assert_eq!(told(&checked, id), "unknown: Windows refused it", "{checked:#}");
     }

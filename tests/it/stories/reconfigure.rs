@@ -505,7 +505,7 @@ fn b11_b15_another_backend_re_creates_the_networks_and_leaves_no_service_behind(
         networks.map(|network| format!("{} {}", network["name"], network["type"]).replace('"', "")).collect()
     };
     let confd = || lab.read("node.yaml").contains("CalicoConfd");
-    let _bgp = lab.run("reconfigure -y --set calicoNetwork.backend=windows-bgp --ignore-preflight-errors WindowsBgpRelease,RoutingFeature").exits(0);
+    let _bgp = lab.run("reconfigure -y --set calicoNetwork.backend=windows-bgp --ignore-preflight-errors WindowsBgpRelease,RoutingFeature,PoolEncapsulation").exits(0);
     assert_eq!(
         (networks(), confd()),
         (["Calico", "External"].map(|n| format!("{n} L2Bridge")).into_iter().chain(["nat NAT".into()]).collect(), true)
@@ -513,7 +513,7 @@ fn b11_b15_another_backend_re_creates_the_networks_and_leaves_no_service_behind(
     assert_eq!((pods(&lab), cordoned(&lab)), (0, false));
     let _vxlan = lab.run("rollback -y").exits(0);
     assert_eq!((standing(&lab), confd()), (healthy(4096), false));
-    let _bgp_again = lab.run("reconfigure -y --set calicoNetwork.backend=windows-bgp --ignore-preflight-errors WindowsBgpRelease,RoutingFeature").exits(0);
+    let _bgp_again = lab.run("reconfigure -y --set calicoNetwork.backend=windows-bgp --ignore-preflight-errors WindowsBgpRelease,RoutingFeature,PoolEncapsulation").exits(0);
     let _gone = lab.run("uninstall --purge -y").exits(0);
     lab.picture().same_as(&bare);
 }

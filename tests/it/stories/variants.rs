@@ -31,7 +31,7 @@ fn every_backend_is_installed_and_uninstalled() {
     };
     install_and_uninstall(
         &lab,
-        "install --set calicoNetwork.backend=windows-bgp --ignore-preflight-errors WindowsBgpRelease,RoutingFeature",
+        "install --set calicoNetwork.backend=windows-bgp --ignore-preflight-errors WindowsBgpRelease,RoutingFeature,PoolEncapsulation",
         |status| {
             assert_eq!(status["backend"], "windows-bgp");
             assert_eq!(networks(status), ["Calico L2Bridge", "External L2Bridge", "nat NAT"]);
@@ -163,7 +163,7 @@ fn no_install_creates_an_ip_pool_and_a_backend_that_needs_one_is_refused() {
     });
     for backend in ["vxlan", "windows-bgp"] {
         let words = format!(
-            "install -y -o json --set calicoNetwork.backend={backend} --ignore-preflight-errors WindowsBgpRelease,RoutingFeature"
+            "install -y -o json --set calicoNetwork.backend={backend} --ignore-preflight-errors WindowsBgpRelease,RoutingFeature,PoolEncapsulation"
         );
         let refused = lab.run(&words).exits(3).json();
         assert_eq!(refused["error"]["id"], "IpPools", "{refused:#}");
