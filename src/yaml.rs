@@ -1,6 +1,8 @@
 //! YAML text as a tree in which each node has its position. Types come later, from the config's schema: a scalar keeps
 //! its source text, so that a MAC prefix `0E-20` or a version `3.30` is not read as a number first.
 
+pub mod encoding;
+
 use std::fmt;
 
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, SeqAccess, Visitor};

@@ -1,7 +1,7 @@
 //! Kubeconfig files: which server, how it is verified, and as which user.
 
 use std::collections::HashMap;
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -22,7 +22,7 @@ use crate::calico::kubeconfig::{Login, NodeCredentials};
 use crate::fault::{Exit, Fault};
 use crate::settings::Limits;
 use crate::values::{Secret, is_this_machine};
-use crate::yaml::{self, Malformed};
+use crate::yaml::{self, Malformed, encoding};
 
 /// How long an exec plugin may take to return credentials: some call a cloud first.
 const PLUGIN_LIMIT: Duration = Duration::from_secs(60);
@@ -62,11 +62,19 @@ pub(super) fn read(file: Option<&Path>) -> Result<(&Path, String)> {
     let Some(file) = file else {
         return Err(missing("no kubeconfig is given, so the cluster cannot be reached".into()).into());
     };
-    let text = std::fs::read_to_string(file).map_err(|cause| {
+    let text = read_file(file).map_err(|cause| {
         let what = format!("cannot read the kubeconfig {}", file.display());
         Error::new(cause).context(missing(what))
     })?;
     Ok((file, text))
+}
+
+/// The text of a kubeconfig file. Like kubectl, it reads what Windows PowerShell's `>` writes.
+///
+/// # Errors
+/// When it cannot be read, or is not text.
+pub fn read_file(file: &Path) -> io::Result<String> {
+    encoding::decode(&std::fs::read(file)?).map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why.to_string()))
 }
 
 /// The server URL of a kubeconfig's current context; none if it has none.
@@ -365,7 +373,7 @@ fn find_files(user: &AuthInfo) -> Result<()> {
             // Opening a pipe waits for its writer.
             let opened = std::fs::metadata(file).and_then(|found| match found.is_file() {
                 true => std::fs::File::open(file),
-                false => Err(std::io::Error::other("it is not a file")),
+                false => Err(io::Error::other("it is not a file")),
             });
             opened.map_err(|cause| {
                 Error::new(cause).context(broken(format!("cannot read {file}, the kubeconfig's {field}")))
@@ -534,7 +542,7 @@ pub(super) fn why_no_login(error: &AuthError) -> String {
 /// Shows a plugin's stderr on the terminal, as kubectl does, and nowhere else: it is in no error, log, file or event.
 fn pass_on(stderr: &[u8]) {
     // If the terminal is gone, ignore it.
-    std::io::stderr().write_all(&stderr[..stderr.len().min(MOST_STDERR)]).ok();
+    io::stderr().write_all(&stderr[..stderr.len().min(MOST_STDERR)]).ok();
 }
 
 fn login_fault(what: String) -> Fault {

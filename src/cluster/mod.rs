@@ -45,7 +45,7 @@ pub use self::credentials::{Issued, TOKEN_SECRET, TokenFrom, renewal_forbidden};
 pub use self::drain::{DrainOptions, DrainPlan, Remaining};
 pub use self::errors::may_pass;
 pub use self::facts::FactsOptions;
-pub use self::kubeconfig::{files_of, server_of};
+pub use self::kubeconfig::{files_of, read_file as read_kubeconfig, server_of};
 pub use self::node::{CORDONED_BY, absent};
 pub use self::pods::PodOnNode;
 pub use self::prepare::{Patch, Preparation, Wishes};

@@ -2,7 +2,6 @@
 //!
 //! [`load`] reads and checks; the values of absent fields are decided in [`crate::settings`].
 
-pub mod encoding;
 mod errors;
 pub mod import;
 pub mod keywords;

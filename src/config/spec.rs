@@ -284,7 +284,8 @@ pub struct Platform {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Transport {
-    /// URL of the HTTP proxy for downloads and the API. Default: none.
+    /// URL of the HTTP proxy for downloads. For the API server, `proxy-url` of the kubeconfig or the variable
+    /// `HTTPS_PROXY` applies, as in kubectl. Default: none.
     pub proxy: Option<WebUrl>,
     /// Hosts, domains and CIDRs that are reached without the proxy. Default: `[]`.
     pub no_proxy: Option<Vec<String>>,

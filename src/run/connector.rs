@@ -11,7 +11,7 @@ use super::host_process;
 use super::sandbox_env::SandboxEnv;
 use super::trusted_kubeconfigs::check_kubeconfig;
 use crate::calico::agent_config::AgentConfig;
-use crate::cluster::Cluster;
+use crate::cluster::{self, Cluster};
 use crate::config::Origin;
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
@@ -55,7 +55,7 @@ impl Connector {
         let (context, limits) = (connection.context.as_deref(), connection.limits());
         check_kubeconfig(node, file, context)?;
         // A sandbox's own cluster has another port each time.
-        if let (Some(_), Ok(text)) = (&self.env, std::fs::read_to_string(file))
+        if let (Some(_), Ok(text)) = (&self.env, cluster::read_kubeconfig(file))
             && self.dial(&text)?.is_some()
         {
             return self.connect(&text, file.parent().unwrap_or(Path::new("")), context, limits);

@@ -13,7 +13,7 @@ use super::host_process;
 use super::trusted_kubeconfigs::check_kubeconfig;
 use crate::calico::etcd::EtcdFiles;
 use crate::calico::kubeconfig::{self, NodeCredentials};
-use crate::cluster::{Cluster, Issued, Needs, TokenFrom, etcd, renewal_forbidden};
+use crate::cluster::{Cluster, Issued, Needs, TokenFrom, etcd, read_kubeconfig, renewal_forbidden};
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::node::trust::{self, Use};
@@ -87,7 +87,7 @@ fn given(node: Option<&dyn Node>, cluster: &Cluster, file: &str) -> Result<Issue
     let path = on_this_machine(node, file);
     let origin = format!("the kubeconfig {}", path.display());
     check_kubeconfig(node, &path, None)?;
-    let text = std::fs::read_to_string(&path).map_err(|cause| {
+    let text = read_kubeconfig(&path).map_err(|cause| {
         let what = format!("cannot read {origin} for the node");
         let fault = Fault::new(Exit::InvalidConfig, "KubeconfigMissing", what)
             .hint("copy it there, or name another one: spec.kubernetes.calicoKubeconfig");

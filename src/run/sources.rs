@@ -18,7 +18,7 @@ use crate::apply::node_object::Access;
 use crate::apply::receipt::{About, Receipt};
 use crate::apply::standing::Standing;
 use crate::apply::store;
-use crate::config::{self, Document, Layered, Origin, Override, encoding};
+use crate::config::{self, Document, Layered, Origin, Override};
 use crate::fault::{Exit, Fault};
 use crate::node::trust::{self, Use};
 use crate::node::{Node, STATE_DIR};
@@ -27,6 +27,7 @@ use crate::settings::{Backend, Connection};
 use crate::values::WinPath;
 use crate::version::CalicoVersion;
 use crate::yaml;
+use crate::yaml::encoding;
 
 /// What a command line says of the config, besides the global options.
 #[derive(Default)]

@@ -24,7 +24,7 @@ pub(crate) type Connect<'a> = &'a dyn Fn(&str, &Path) -> Result<Cluster>;
 pub(crate) fn as_program(node: &dyn Node, file: &WinPath, connect: Connect<'_>) -> Result<Cluster> {
     let place = node.disk(file);
     check_kubeconfig(Some(node), &place, None)?;
-    let text = std::fs::read_to_string(&place).with_context(|| format!("read {file}"))?;
+    let text = cluster::read_kubeconfig(&place).with_context(|| format!("read {file}"))?;
     connect(&text, place.parent().unwrap_or(Path::new("")))
 }
 
@@ -41,7 +41,7 @@ pub(crate) fn programs_kubeconfigs(node: &dyn Node) -> Vec<WinPath> {
 pub(crate) fn check_kubeconfig(node: Option<&dyn Node>, file: &Path, context: Option<&str>) -> Result<()> {
     trust::check(node, file, Use::Read, "the kubeconfig")?;
     // The code that reads the file reports why it cannot be read.
-    let Ok(text) = std::fs::read_to_string(file) else { return Ok(()) };
+    let Ok(text) = cluster::read_kubeconfig(file) else { return Ok(()) };
     let named = cluster::files_of(&text, file.parent().unwrap_or(Path::new("")), context);
     for file in &named.read {
         trust::check(node, file, Use::Read, "the kubeconfig's file")?;

@@ -116,6 +116,21 @@ fn files_and_certificates_beside_the_kubeconfig_are_found() {
 }
 
 #[test]
+fn a_kubeconfig_that_powershell_wrote_is_read() {
+    let server = Server::start();
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("admin.conf");
+    let wide = |text: &str| -> Vec<u8> {
+        "\u{feff}".encode_utf16().chain(text.encode_utf16()).flat_map(u16::to_le_bytes).collect()
+    };
+    std::fs::write(&file, wide(&server.kubeconfig())).unwrap();
+    assert_eq!(Cluster::open(Some(&file), None, short_limits()).unwrap().server(), "https://api.cluster.test:6443");
+    std::fs::write(&file, b"\xff\xfex").unwrap();
+    let error = Cluster::open(Some(&file), None, short_limits()).err().unwrap();
+    assert!(format!("{error:#}").contains("byte order mark of UTF-16"), "{error:#}");
+}
+
+#[test]
 fn errors_of_a_file_name_the_file() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("admin.conf");

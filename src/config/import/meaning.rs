@@ -1,6 +1,6 @@
 //! What each variable of a `config.ps1` means in a config document (reference: section 2.2).
 
-use super::script::may_be_secret;
+use crate::values::may_be_secret;
 
 /// The meaning of a variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,13 +13,13 @@ use std::fmt;
 
 use serde_json::{Value as Json, json};
 
-use super::encoding::{self, Undecodable};
 use super::layers::Layers;
 use super::schema;
 use super::{Layered, Origin, Override, rules};
 use crate::fault::{Exit, Fault};
 use crate::paths::LOG_DIR;
-use crate::values::WinPath;
+use crate::values::{WinPath, may_be_secret};
+use crate::yaml::encoding::{self, Undecodable};
 use meaning::{Form, Meaning};
 pub use script::Remark;
 use script::{Place, Script, Value, Variable};
@@ -206,7 +206,7 @@ impl Importer<'_> {
                 Some(line) => format!("{} (line {line})", self.source.name),
                 None => "the service's definition".into(),
             });
-            let hidden = [&said, value].into_iter().any(|text| script::may_be_secret(text));
+            let hidden = [&said, value].into_iter().any(|text| may_be_secret(text));
             let [said, value] = [&said, value].map(|text| if hidden { "***" } else { text.as_str() });
             let taken = match meaning::of(variable) {
                 Meaning::Kubeconfig => "neither is taken",

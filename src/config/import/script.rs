@@ -9,6 +9,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use super::split::{Statement, split};
+use crate::values::may_be_secret;
 
 /// The value of a variable.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -350,11 +351,4 @@ fn branches(statement: &Statement) -> Option<(Block<'_>, Option<Block<'_>>)> {
         otherwise => otherwise.unwrap_or(then),
     };
     (&text[end(last)..] == "}").then_some((then, block(1)))
-}
-
-/// Whether a text may contain a secret.
-pub fn may_be_secret(text: &str) -> bool {
-    let text = text.to_uppercase();
-    ["PASSWORD", "SECRET", "TOKEN"].iter().any(|word| text.contains(word))
-        || text.split_once("://").is_some_and(|(_, rest)| rest.split('/').next().is_some_and(|host| host.contains('@')))
 }
