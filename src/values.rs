@@ -14,6 +14,19 @@ pub fn count(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
+/// Whether a text may contain a secret, or be the name of one.
+pub fn may_be_secret(text: &str) -> bool {
+    let upper = text.to_uppercase();
+    let words = ["PASSWORD", "PASSWD", "SECRET", "TOKEN", "APIKEY", "API_KEY", "ACCESS_KEY"];
+    words.iter().any(|word| upper.contains(word)) || has_login(text)
+}
+
+/// Whether a text is a URL with a user name or password.
+pub fn has_login(text: &str) -> bool {
+    let host = text.split_once("://").and_then(|(_, rest)| rest.split('/').next());
+    host.is_some_and(|host| host.contains('@'))
+}
+
 /// Whether the host of a URL is this machine: `localhost`, or a loopback address, which may be in brackets.
 pub fn is_this_machine(host: &str) -> bool {
     let host = host.trim_matches(['[', ']']);

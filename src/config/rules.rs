@@ -5,7 +5,7 @@ use super::keywords::Credentials;
 use super::spec::{DatastoreType, SourceType};
 use super::types::EtcdEndpoint;
 use super::{Layered, Origin};
-use crate::values::NodeName;
+use crate::values::{NodeName, has_login, may_be_secret};
 
 const API_VERSION: &str = "calicoctl-win/v1alpha1";
 const KIND: &str = "NodeInstallation";
@@ -40,9 +40,16 @@ pub fn check(layered: &Layered) -> Vec<Finding> {
             wrong("spec.kubernetes.serviceCIDRs", format!("`{cidr}` is an address within a network; write {meant}"));
         }
     }
-    for name in spec.services.extra_env.iter().flat_map(|variables| variables.keys()) {
+    for (name, value) in spec.services.extra_env.iter().flatten() {
         if name.is_empty() || name.contains(['=', '\0']) {
             wrong("spec.services.extraEnv", format!("`{name}` cannot be the name of an environment variable"));
+        }
+        if may_be_secret(name) || has_login(value) {
+            let problem = format!(
+                "`{name}` may be a secret, and plans show these variables: for etcd, use a client certificate \
+                 (datastore.etcd)"
+            );
+            wrong("spec.services.extraEnv", problem);
         }
     }
     if let Some(name) = spec.kubernetes.calico_namespace.0.as_deref().filter(|name| !is_dns_label(name)) {

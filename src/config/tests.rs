@@ -273,6 +273,8 @@ fn invalid_values_are_reported_with_what_is_allowed() {
 fn fields_that_contradict_each_other_are_refused() {
     let cases = [
         "calicoNetwork: {backend: vxlan, ipam: {type: host-local}}",
+        "calicoNetwork: {backend: windows-bgp, ipam: {type: host-local}}",
+        "services: {extraEnv: {ETCD_PASSWORD: hunter2, HTTPS_PROXY: 'http://joe:hunter2@proxy:3128', NO_PROXY: a.test}}",
         "calico: {source: {type: mirror}}",
         "calico: {source: {type: bundle}}",
         "calico: {source: {path: 'C:\\c.zip', urlTemplate: 'https://m/c.zip'}}",
@@ -293,6 +295,9 @@ fn fields_that_contradict_each_other_are_refused() {
         .collect();
     insta::assert_snapshot!(said.join("\n"), @r#"
     2:48: spec.calicoNetwork.ipam.type: the backend vxlan needs calico-ipam: with host-local other nodes have no routes to this node's pods
+    2:54: spec.calicoNetwork.ipam.type: the backend windows-bgp needs calico-ipam: Calico's node startup makes a block for this node, which it cannot with host-local
+    2:40: spec.services.extraEnv: `ETCD_PASSWORD` may be a secret, and plans show these variables: for etcd, use a client certificate (datastore.etcd)
+      node.yaml:2:40: spec.services.extraEnv: `HTTPS_PROXY` may be a secret, and plans show these variables: for etcd, use a client certificate (datastore.etcd)
     2:27: spec.calico.source.urlTemplate: the source type mirror needs the URL of the mirror
     2:27: spec.calico.source.path: the source types bundle and directory need a path
     2:52: spec.calico.source.urlTemplate: set a path or a URL for the release, not both
