@@ -13,7 +13,7 @@ use super::pipeline::{self, Done, Verb, report};
 use super::sources::Choice;
 use super::trial;
 use super::uninstall::RemovalOutcome;
-use super::verb::{RESUME, RESUME_CONFIRM, RESUME_REVERT, UNINSTALL};
+use super::verb::{REPAIR, RESUME, RESUME_CONFIRM, RESUME_REVERT, UNINSTALL};
 use crate::agent::trial::Trial;
 use crate::apply::converge::{self, unproven};
 use crate::apply::cordon::Cordon;
@@ -173,6 +173,11 @@ impl Verb for Resumed {
             }
             (Some(command), _, false, generation) => {
                 format!("{command} is finished; generation {} is current.", generation.unwrap_or_default())
+            }
+            (Some(command), _, true, Some(generation)) if command == REPAIR.command => {
+                format!(
+                    "A repair restores the current generation, so there is nothing to undo: the node is as generation {generation} made it."
+                )
             }
             (Some(command), _, true, Some(generation)) => {
                 format!("{command} is undone; generation {generation} is current.")

@@ -191,3 +191,17 @@ fn a_damaged_program_is_restored_from_the_machine_if_possible() {
     let lost = named.fails_at("release 404", "repair -y -o json").exits(6).json();
     assert_eq!(lost["error"]["id"], "ReleaseNotFound", "{lost}");
 }
+
+#[test]
+fn an_interrupted_repair_has_no_earlier_state_to_return_to_and_says_so() {
+    let lab = Lab::installed();
+    let whole = lab.read("C/CalicoWindows/config.ps1");
+    lab.write("node/C/CalicoWindows/config.ps1", format!("{whole}# drift\n"));
+    let _killed = lab.fails_at("put *#1=exit-after", "repair -y").exits(137);
+    let undone = lab.run("resume --undo -y -o json").exits(0).json();
+    assert_eq!(
+        undone["msg"],
+        "A repair restores the current generation, so there is nothing to undo: the node is as generation 1 made it."
+    );
+    assert_eq!(lab.read("C/CalicoWindows/config.ps1"), whole);
+}

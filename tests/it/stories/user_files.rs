@@ -36,6 +36,7 @@ fn added_and_edited_files_are_kept_named_and_never_overwritten() {
     let lab = Lab::installed();
     for round in ["first", "second"] {
         lab.write("node/C/CalicoWindows/notes/mine.txt", round);
+        lab.write("node/C/CalicoWindows/ipam.lock", "Calico's own");
         let edited = format!("{}\n# {round}\n", lab.read("C/CalicoWindows/install-calico.ps1"));
         lab.write("node/C/CalicoWindows/install-calico.ps1", edited);
         let removed = lab.run("uninstall -y -o ndjson").exits(0).ndjson();
