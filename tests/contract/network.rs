@@ -16,6 +16,7 @@ use calicoctl_win::values::WinPath;
 use serde_json::Value;
 
 use crate::nodes::on_each;
+use crate::services::until;
 
 /// Runs a story on each node, each time on a fresh Windows Server with one adapter that has
 /// 10.20.0.21 from DHCP, and with another product's network `nat`.
@@ -26,13 +27,15 @@ fn on_each_network(story: impl Fn(&mut dyn Node)) {
                 println!("left out: the test DLLs are not there");
                 return;
             }
-            for file in ["hns.endpoints", "hns.policylists", "hns.faults", "settings", "firewall", "hns.late"] {
+            for file in
+                ["hns.endpoints", "hns.policylists", "hns.faults", "settings", "firewall", "hns.late", "adapters.times"]
+            {
                 drop(fs::remove_file(test.join(file)));
             }
             let ethernet = "7\tEthernet\t00-15-5D-0A-00-15\t1\tauto\tvmxnet3\t10.20.0.21/24\t0\n";
             fs::write(test.join("adapters"), ethernet).unwrap();
             fs::write(test.join("routes"), "0.0.0.0/0\t7\t10.20.0.1\t0\n").unwrap();
-            let nat = r#"{"ID":"1111","Name":"nat","Type":"nat","Subnets":[{"AddressPrefix":"172.20.0.0/20"}]}"#;
+            let nat = r#"{"ID":"B1062982-2B18-4B4F-B3D5-A78DDB9CDD49","Name":"nat","Type":"nat","Subnets":[{"AddressPrefix":"172.20.0.0/20"}]}"#;
             fs::write(test.join("hns.networks"), format!("{nat}\n")).unwrap();
         }
         story(node);
@@ -164,6 +167,7 @@ fn b13_networks_of_other_products_are_never_changed() {
         assert_eq!((id, exit), ("ForeignNetwork", Exit::Conflict));
         node.put(&network("External"), Some(&external())).unwrap();
         node.put(&network("External"), None).unwrap();
+        until(node, "the adapter to be back", |node| is_reached_by(node, "Ethernet"));
         assert_eq!(node.get(&network("nat")).unwrap(), nat);
     });
 }
@@ -305,6 +309,7 @@ fn a_route_is_added_changed_found_and_deleted() {
         node.put(&network("External"), Some(&external())).unwrap();
         assert_eq!(node.get(&id).unwrap(), None);
         node.put(&network("External"), None).unwrap();
+        until(node, "the adapter to be back", |node| is_reached_by(node, "Ethernet"));
         node.put(&id, Some(&route(5))).unwrap();
         node.put(&id, None).unwrap();
         assert_eq!(node.get(&id).unwrap(), None);

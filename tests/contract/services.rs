@@ -304,7 +304,7 @@ fn dependencies_start_before_a_service_and_stop_after_it() {
     });
 }
 
-fn until(node: &mut dyn Node, what: &str, is_so: impl Fn(&dyn Node) -> bool) {
+pub fn until(node: &mut dyn Node, what: &str, is_so: impl Fn(&dyn Node) -> bool) {
     let begun = node.now();
     while !is_so(node) {
         assert!(node.now().duration_since(begun).as_secs() < 60, "waited for {what}");
@@ -556,7 +556,11 @@ mod program {
                     service_type: ServiceType::OWN_PROCESS,
                     current_state: state,
                     controls_accepted: accepted,
-                    exit_code: ServiceExitCode::ServiceSpecific(exit),
+                    // A specific code of 0 is an error too: recovery actions would follow a stop.
+                    exit_code: match exit {
+                        0 => ServiceExitCode::Win32(0),
+                        code => ServiceExitCode::ServiceSpecific(code),
+                    },
                     checkpoint,
                     wait_hint: Duration::from_secs(5),
                     process_id: None,
