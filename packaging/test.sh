@@ -12,11 +12,7 @@ install_missing bash zsh fish python3
 
 if command -v apt-get >/dev/null || { command -v wine && command -v x86_64-w64-mingw32-gcc; } >/dev/null; then
     packaging/wine/prepare.sh
-    built=$(packaging/wine/build.sh)
-    # If the sections are page-aligned, Wine maps the file; otherwise it copies the file into each process, which takes
-    # half the time of a short command.
-    CALICOCTL_WIN_EXE=$PWD/target/wine/calicoctl-win.exe
-    x86_64-w64-mingw32-objcopy --strip-all --file-alignment 4096 "$built" "$CALICOCTL_WIN_EXE"
+    CALICOCTL_WIN_EXE=$(packaging/wine/build.sh)
     export CALICOCTL_WIN_EXE CALICOCTL_WIN_WINE_PREFIX=$PWD/target/wine/template
     # The stories install it as Calico.
     packaging/real/prepare.sh calico || echo "calico.exe is not built: the Windows stories do not run" >&2
