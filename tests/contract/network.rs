@@ -35,7 +35,7 @@ fn on_each_network(story: impl Fn(&mut dyn Node)) {
             let ethernet = "7\tEthernet\t00-15-5D-0A-00-15\t1\tauto\tvmxnet3\t10.20.0.21/24\t0\n";
             fs::write(test.join("adapters"), ethernet).unwrap();
             fs::write(test.join("routes"), "0.0.0.0/0\t7\t10.20.0.1\t0\n").unwrap();
-            let nat = r#"{"ID":"B1062982-2B18-4B4F-B3D5-A78DDB9CDD49","Name":"nat","Type":"nat","Subnets":[{"AddressPrefix":"172.20.0.0/20"}]}"#;
+            let nat = r#"{"ID":"5E3A0C64-2D18-4C4F-9AD5-A78DD09CDD49","Name":"nat","Type":"nat","Subnets":[{"AddressPrefix":"172.20.0.0/20"}]}"#;
             fs::write(test.join("hns.networks"), format!("{nat}\n")).unwrap();
         }
         story(node);
