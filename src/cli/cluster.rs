@@ -9,8 +9,8 @@ use crate::cluster::{Cluster, Patch, Preparation, Wishes};
 use crate::config::Layered;
 use crate::facts::ClusterFacts;
 use crate::fault::{Exit, Fault};
-use crate::preflight::{Input, Scope};
-use crate::report::document::{ClusterPatch, ClusterPatches, RunResult};
+use crate::preflight::{Input, Scope, known_id, verdict};
+use crate::report::document::{CheckStatus, ClusterPatch, ClusterPatches, PreflightReport, RunResult};
 use crate::report::event::Event;
 use crate::run::Ending;
 use crate::run::app::App;
@@ -23,14 +23,26 @@ pub(crate) fn run(verb: &ClusterVerb, app: &mut App) -> Result<Ending> {
     let facts = remote.facts(app)?;
     match verb {
         ClusterVerb::Check => {
-            let side = settings::cluster_side(&remote.layered, None, &facts);
-            let input = Input { side: Some(&side), cluster: Some(&facts), ..Input::default() };
-            let report = examine(app, &remote.run, Scope::Cluster, &input);
+            let report = checks(app, &remote, &facts);
             tell(app, &report);
             show(app, "cluster check", &report, false, None)
         }
         ClusterVerb::Prepare { apply } => prepare(app, &remote, &facts, *apply),
     }
+}
+
+fn checks(app: &mut App, remote: &Remote, facts: &ClusterFacts) -> PreflightReport {
+    let side = settings::cluster_side(&remote.layered, None, facts);
+    examine(app, &remote.run, Scope::Cluster, &Input { side: Some(&side), cluster: Some(facts), ..Input::default() })
+}
+
+/// Patches are not all that a cluster needs: refuses to call it ready while a check fails, and repeats the warnings.
+fn is_ready(app: &mut App, remote: &Remote, facts: &ClusterFacts) -> Result<()> {
+    let report = checks(app, remote, facts);
+    for check in report.checks.iter().filter(|check| check.status == CheckStatus::Warn) {
+        app.event(&Event::Warning { id: known_id(&check.id), message: check.detail.clone() });
+    }
+    verdict(&report)
 }
 
 fn prepare(app: &mut App, remote: &Remote, facts: &ClusterFacts, apply: bool) -> Result<Ending> {
@@ -39,6 +51,9 @@ fn prepare(app: &mut App, remote: &Remote, facts: &ClusterFacts, apply: bool) ->
     let shown = ClusterPatches { patches: patches.iter().map(document).collect(), awaited: awaited.clone() };
     for what in &awaited {
         app.warn("PoolAwaitsOperator", what.clone());
+    }
+    if patches.is_empty() && awaited.is_empty() {
+        is_ready(app, remote, facts)?;
     }
     let text = text(&patches);
     let nothing = if awaited.is_empty() { counted(0) } else { "nothing to patch: the operator's turn".to_owned() };
@@ -55,12 +70,16 @@ fn prepare(app: &mut App, remote: &Remote, facts: &ClusterFacts, apply: bool) ->
     app.reporter.tell(text.trim_end());
     app.confirm("the cluster", &format!("Make {} in {}?", counted(patches.len()), facts.server), None)?;
     make(app, cluster, &patches)?;
-    let left = cluster.preparation(&remote.facts(app)?, wishes(layered))?;
+    let facts = remote.facts(app)?;
+    let left = cluster.preparation(&facts, wishes(layered))?;
     if let Some(patch) = left.patches.first() {
         let what = format!("{} was patched, and is as before: {}", patch.object, patch.why);
         return Err(Fault::new(Exit::VerifyFailed, "ClusterPatchReverted", what)
             .hint("something owns that object and reverts the change: change it there\nto see what: kubectl get OBJECT -o yaml --show-managed-fields")
             .into());
+    }
+    if left.awaited.is_empty() {
+        is_ready(app, remote, &facts)?;
     }
     Ending::result(RunResult::new(Exit::Ok, true, format!("{} made", counted(patches.len()))))
 }
@@ -98,6 +117,7 @@ fn document(patch: &Patch) -> ClusterPatch {
         interrupts: patch.interrupts,
         patch: patch.body.clone(),
         command: patch.command(),
+        undo: patch.undo(),
     }
 }
 
@@ -107,10 +127,11 @@ pub(crate) fn text(patches: &[Patch]) -> String {
         let mark = if patch.interrupts { "!" } else { " " };
         let sign = if patch.create { "+" } else { "~" };
         text.push_str(&format!(
-            "{mark} {sign}   {}\n        why: {}\n        {}\n",
+            "{mark} {sign}   {}\n        why: {}\n        {}\n        to undo it:\n        {}\n",
             patch.object,
             patch.why,
-            patch.command()
+            patch.command(),
+            patch.undo()
         ));
     }
     if patches.iter().any(|patch| patch.interrupts) {

@@ -33,6 +33,8 @@ pub struct Patch {
     pub create: bool,
     /// A merge patch (RFC 7386), or the whole new object.
     pub body: Value,
+    /// The merge patch that restores what the object had; none for a new one.
+    pub before: Option<Value>,
     /// Traffic between pods, also of Linux nodes, is sent differently from then on.
     pub interrupts: bool,
     path: String,
@@ -45,6 +47,16 @@ impl Patch {
         match self.create {
             true => format!("echo '{body}' | kubectl create -f -"),
             false => format!("kubectl patch {} --type=merge -p '{body}'", self.object),
+        }
+    }
+
+    /// What undoes it, with kubectl.
+    pub fn undo(&self) -> String {
+        match &self.before {
+            Some(before) => {
+                format!("kubectl patch {} --type=merge -p '{}'", self.object, before.to_string().replace('\'', r"'\''"))
+            }
+            None => format!("kubectl delete {}", self.object),
         }
     }
 }
@@ -107,6 +119,9 @@ impl Cluster {
     }
 }
 
+/// The UDP port of VXLAN, which cannot be changed on Windows.
+const WINDOWS_PORT: u64 = 4789;
+
 const INSTALLATION: &str = "/apis/operator.tigera.io/v1/installations/default";
 
 fn collection(group: ApiGroup, plural: &str) -> String {
@@ -123,19 +138,35 @@ fn preparation(objects: &Objects, facts: &ClusterFacts, wishes: Wishes) -> Prepa
     let mut patches = Vec::new();
     patches.extend(strict_affinity(group, objects.ipam.as_ref()));
     let pools = pools(objects, facts, wishes);
+    // All of them end with VXLAN.
+    let moved = !pools.patches.is_empty() || !pools.awaited.is_empty();
+    let vxlan = wishes.vxlan || moved || pools_for_windows(facts).any(|pool| is_on(&pool.vxlan_mode));
     patches.extend(pools.patches);
-    patches.extend(felix(group, objects.felix.as_ref(), wishes));
+    patches.extend(felix(group, objects.felix.as_ref(), wishes.vni, vxlan));
     Preparation { patches, awaited: pools.awaited }
+}
+
+/// Whether a pool's `ipipMode` or `vxlanMode` uses the encapsulation.
+fn is_on(mode: &str) -> bool {
+    matches!(mode, "Always" | "CrossSubnet")
+}
+
+/// The merge patch that restores what another one changes.
+fn former(patch: &Value, object: &Value) -> Value {
+    let Some(fields) = patch.as_object().filter(|_| object.is_object()) else { return object.clone() };
+    let own = fields.iter().filter(|(name, _)| *name != "resourceVersion");
+    own.map(|(name, value)| (name.clone(), former(value, &object[name]))).collect()
 }
 
 fn strict_affinity(group: ApiGroup, ipam: Option<&Value>) -> Option<Patch> {
     let plural = group.ipam_plural();
     let (name, version) = group.parts();
     let kind = if group == ApiGroup::V1 { "IPAMConfig" } else { "IPAMConfiguration" };
-    let patch = |why: &str, create, path, body| Patch {
+    let patch = |why: &str, create, path, body: Value| Patch {
         object: format!("{plural}.{name} default"),
         why: why.into(),
         create,
+        before: ipam.map(|found| former(&body, found)),
         body,
         interrupts: false,
         path,
@@ -165,8 +196,8 @@ fn strict_affinity(group: ApiGroup, ipam: Option<&Value>) -> Option<Patch> {
 /// Pools that Windows cannot use as they are: changed through the Installation if the operator creates them, since it
 /// would revert a change of the pool itself.
 fn pools(objects: &Objects, facts: &ClusterFacts, wishes: Wishes) -> Preparation {
-    let on = |mode: &str| matches!(mode, "Always" | "CrossSubnet");
-    let wrong = pools_for_windows(facts).filter(|pool| on(&pool.ipip_mode) || (wishes.vxlan && !on(&pool.vxlan_mode)));
+    let wrong =
+        pools_for_windows(facts).filter(|pool| is_on(&pool.ipip_mode) || (wishes.vxlan && !is_on(&pool.vxlan_mode)));
     let mut wanted = Value::Null;
     if let Some(installation) = &objects.installation {
         wanted = installation["spec"]["calicoNetwork"]["ipPools"].clone();
@@ -174,7 +205,7 @@ fn pools(objects: &Objects, facts: &ClusterFacts, wishes: Wishes) -> Preparation
     let mut reasons = Vec::new();
     let (mut own, mut awaited) = (Vec::new(), Vec::new());
     for pool in wrong {
-        let why = match on(&pool.ipip_mode) {
+        let why = match is_on(&pool.ipip_mode) {
             true => format!("the pool {} has ipipMode: {}", pool.name, pool.ipip_mode),
             false => format!("the pool {} has no VXLAN", pool.name),
         };
@@ -194,16 +225,19 @@ fn pools(objects: &Objects, facts: &ClusterFacts, wishes: Wishes) -> Preparation
                 create: false,
                 // In one patch: both modes at once are refused.
                 body: json!({ "spec": { "ipipMode": "Never", "vxlanMode": "Always" } }),
+                before: Some(json!({ "spec": { "ipipMode": pool.ipip_mode, "vxlanMode": pool.vxlan_mode } })),
                 interrupts: true,
                 path: format!("{}{}", collection(facts.api_group, "ippools"), path([pool.name.as_str()])),
             }),
         }
     }
-    let version = objects.installation.as_ref().map_or(&Value::Null, |found| &found["metadata"]["resourceVersion"]);
+    let installation = objects.installation.as_ref().unwrap_or(&Value::Null);
+    let version = &installation["metadata"]["resourceVersion"];
     let through_installation = (!reasons.is_empty()).then(|| Patch {
         object: "installations.operator.tigera.io default".into(),
         why: format!("{}, which the operator owns", reasons.join("; ")),
         create: false,
+        before: Some(former(&json!({ "spec": { "calicoNetwork": { "ipPools": [] } } }), installation)),
         body: json!({ "metadata": { "resourceVersion": version }, "spec": { "calicoNetwork": { "ipPools": wanted } } }),
         interrupts: true,
         path: INSTALLATION.into(),
@@ -211,7 +245,7 @@ fn pools(objects: &Objects, facts: &ClusterFacts, wishes: Wishes) -> Preparation
     Preparation { patches: through_installation.into_iter().chain(own).collect(), awaited }
 }
 
-fn felix(group: ApiGroup, felix: Option<&Value>, wishes: Wishes) -> Option<Patch> {
+fn felix(group: ApiGroup, felix: Option<&Value>, wanted: Option<Vni>, vxlan: bool) -> Option<Patch> {
     let spec = felix.map_or(&Value::Null, |found| &found["spec"]);
     let mut fields = serde_json::Map::new();
     let mut reasons = Vec::new();
@@ -220,13 +254,17 @@ fn felix(group: ApiGroup, felix: Option<&Value>, wishes: Wishes) -> Option<Patch
         fields.insert("ipipEnabled".into(), Value::Null);
         reasons.push("ipipEnabled is true".to_owned());
     }
-    if wishes.vxlan && spec["vxlanEnabled"] == false {
+    if vxlan && spec["vxlanEnabled"] == false {
         fields.insert("vxlanEnabled".into(), Value::Null);
         reasons.push("vxlanEnabled is false".to_owned());
     }
+    if let Some(port) = spec["vxlanPort"].as_u64().filter(|port| vxlan && *port != WINDOWS_PORT) {
+        fields.insert("vxlanPort".into(), Value::Null);
+        reasons.push(format!("vxlanPort is {port}, and Windows uses {WINDOWS_PORT}"));
+    }
     let theirs = spec["vxlanVNI"].as_u64().unwrap_or(u64::from(Vni::DEFAULT.get()));
     let fits = u32::try_from(theirs).is_ok_and(|vni| Vni::try_from(vni).is_ok());
-    let vni = match wishes.vni {
+    let vni = match wanted {
         Some(vni) if u64::from(vni.get()) != theirs => {
             Some((vni, format!("vxlanVNI is {theirs}, the config has {vni}")))
         }
@@ -254,6 +292,7 @@ fn felix(group: ApiGroup, felix: Option<&Value>, wishes: Wishes) -> Option<Patch
         object: format!("felixconfigurations.{name} default"),
         why: reasons.join("; "),
         create,
+        before: felix.map(|found| former(&body, found)),
         body,
         interrupts: true,
         path,
@@ -277,7 +316,7 @@ mod tests {
     }
 
     fn shown(objects: &Objects, facts: &ClusterFacts, wishes: Wishes) -> String {
-        let one = |patch: &Patch| format!("{}: {}\n  {}", patch.object, patch.why, patch.command());
+        let one = |patch: &Patch| format!("{}: {}\n  {}\n  {}", patch.object, patch.why, patch.command(), patch.undo());
         let told = preparation(objects, facts, wishes);
         let awaited = told.awaited.iter().map(|what| format!("waits: {what}"));
         told.patches.iter().map(one).chain(awaited).collect::<Vec<_>>().join("\n")
@@ -301,10 +340,13 @@ mod tests {
         insta::assert_snapshot!(shown(&objects, &facts, Wishes::default()), @r#"
         ipamconfigs.crd.projectcalico.org default: strict affinity is off
           kubectl patch ipamconfigs.crd.projectcalico.org default --type=merge -p '{"spec":{"strictAffinity":true}}'
+          kubectl patch ipamconfigs.crd.projectcalico.org default --type=merge -p '{"spec":{"strictAffinity":false}}'
         ippools.crd.projectcalico.org one: the pool one has ipipMode: CrossSubnet
           kubectl patch ippools.crd.projectcalico.org one --type=merge -p '{"spec":{"ipipMode":"Never","vxlanMode":"Always"}}'
+          kubectl patch ippools.crd.projectcalico.org one --type=merge -p '{"spec":{"ipipMode":"CrossSubnet","vxlanMode":"Never"}}'
         felixconfigurations.crd.projectcalico.org default: ipipEnabled is true; vxlanVNI is 1, which Windows does not support
           kubectl patch felixconfigurations.crd.projectcalico.org default --type=merge -p '{"spec":{"ipipEnabled":null,"vxlanVNI":4096}}'
+          kubectl patch felixconfigurations.crd.projectcalico.org default --type=merge -p '{"spec":{"ipipEnabled":true,"vxlanVNI":1}}'
         "#);
     }
 
@@ -327,6 +369,7 @@ mod tests {
         insta::assert_snapshot!(shown(&objects, &facts, Wishes::default()), @r#"
         installations.operator.tigera.io default: the pool one has ipipMode: Always, which the operator owns
           kubectl patch installations.operator.tigera.io default --type=merge -p '{"metadata":{"resourceVersion":"77"},"spec":{"calicoNetwork":{"ipPools":[{"cidr":"10.1.0.0/16","encapsulation":"VXLAN","natOutgoing":"Enabled"},{"cidr":"fd00::/48","encapsulation":"None","natOutgoing":"Enabled"}]}}}'
+          kubectl patch installations.operator.tigera.io default --type=merge -p '{"spec":{"calicoNetwork":{"ipPools":[{"cidr":"10.1.0.0/16","encapsulation":"IPIP","natOutgoing":"Enabled"},{"cidr":"fd00::/48","encapsulation":"None","natOutgoing":"Enabled"}]}}}'
         "#);
     }
 
@@ -358,10 +401,13 @@ mod tests {
         insta::assert_snapshot!(shown(&Objects::default(), &facts, wishes), @r#"
         ipamconfigurations.projectcalico.org default: there is no IPAM configuration, so strict affinity is off
           echo '{"apiVersion":"projectcalico.org/v3","kind":"IPAMConfiguration","metadata":{"name":"default"},"spec":{"strictAffinity":true,"autoAllocateBlocks":true}}' | kubectl create -f -
+          kubectl delete ipamconfigurations.projectcalico.org default
         ippools.projectcalico.org one: the pool one has no VXLAN
           kubectl patch ippools.projectcalico.org one --type=merge -p '{"spec":{"ipipMode":"Never","vxlanMode":"Always"}}'
+          kubectl patch ippools.projectcalico.org one --type=merge -p '{"spec":{"ipipMode":"Never","vxlanMode":"Never"}}'
         felixconfigurations.projectcalico.org default: vxlanVNI is 4096, the config has 5000
           echo '{"apiVersion":"projectcalico.org/v3","kind":"FelixConfiguration","metadata":{"name":"default"},"spec":{"vxlanVNI":5000}}' | kubectl create -f -
+          kubectl delete felixconfigurations.projectcalico.org default
         "#);
 
         let objects = Objects {

@@ -409,4 +409,6 @@ pub struct ClusterPatch {
     pub patch: Value,
     /// The same with kubectl.
     pub command: String,
+    /// What undoes it, with kubectl.
+    pub undo: String,
 }

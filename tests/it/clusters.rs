@@ -405,6 +405,31 @@ fn a_cluster_is_prepared_by_patches_that_are_shown_first_and_the_second_run_chan
 }
 
 #[test]
+fn a_prepared_cluster_passes_every_check_or_the_failed_ones_are_named() {
+    let (lab, cluster) = cluster(Layout::V1);
+    let felix = "/apis/crd.projectcalico.org/v1/felixconfigurations/default";
+    patch(&cluster, felix, json!({ "vxlanEnabled": false, "vxlanPort": 4790 }));
+    let shown = lab.bare("cluster prepare --kubeconfig admin.yaml -o json").exits(0).json();
+    let undo = shown["patches"][0]["undo"].as_str().unwrap();
+    assert_eq!(
+        undo,
+        r#"kubectl patch felixconfigurations.crd.projectcalico.org default --type=merge -p '{"spec":{"vxlanEnabled":false,"vxlanPort":4790}}'"#
+    );
+    let _made = lab.bare("cluster prepare --apply -y --kubeconfig admin.yaml").exits(0);
+    let spec = get(&cluster, felix)["spec"].clone();
+    assert_eq!((&spec["vxlanEnabled"], &spec["vxlanPort"]), (&json!(null), &json!(null)), "{spec}");
+
+    // What no patch of this program changes.
+    let installation = "/apis/operator.tigera.io/v1/installations/default";
+    patch(&cluster, installation, json!({ "calicoNetwork": { "bgp": "Enabled" } }));
+    let warned = lab.bare("cluster prepare --apply -y --kubeconfig admin.yaml -o json").exits(0).json();
+    assert!(warned["warnings"][0].as_str().unwrap().starts_with("BgpDisabled: "), "{warned:#}");
+    patch(&cluster, installation, json!({ "calicoNetwork": { "windowsDataplane": "HNS" } }));
+    let failed = lab.bare("cluster prepare --kubeconfig admin.yaml -o json").exits(13).json();
+    assert_eq!(failed["error"]["id"], "NoHostProcessCalico", "{failed:#}");
+}
+
+#[test]
 fn preflight_fixes_what_it_can_and_reports_as_junit() {
     let (lab, cluster) = cluster(Layout::V3);
     let ipam = "/apis/projectcalico.org/v3/ipamconfigurations/default";
