@@ -237,6 +237,12 @@ pub(super) fn rights(asked: &Asked<'_>, needs: &Needs<'_>) -> Vec<Right> {
     rights
 }
 
+/// The rights among [`CHANGES`] with these verbs and resources, none of Calico's.
+pub(super) fn of_change(needed: &[(&str, &str)]) -> Vec<Right> {
+    let used = CHANGES.iter().filter(|(verb, _, resource, _)| needed.contains(&(*verb, *resource)));
+    used.map(|change| change_right(change, ApiGroup::V1, "")).collect()
+}
+
 fn right(&(verb, of, resource, name, place, _, needed): &Entry, group: ApiGroup, namespace: &str) -> Right {
     Right {
         verb: verb.into(),

@@ -4,12 +4,12 @@ use std::fmt;
 use std::net::Ipv4Addr;
 
 use anyhow::Result;
-use k8s_openapi::api::authorization::v1::SelfSubjectAccessReview;
 use serde_json::{Value, json};
 
-use super::Cluster;
 use super::api::{path, query};
+use super::{Cluster, access};
 use crate::fault::{Exit, Fault};
+use crate::values::joined;
 
 /// A pod that is bound to a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,21 +104,16 @@ impl Cluster {
         self.warn_about(&pod, namespace, node, reason, message)
     }
 
-    /// Checks whether pods may be deleted.
+    /// Checks that this user has rights of a change, by verb and resource, before anything is changed.
     ///
     /// # Errors
-    /// `ClusterRights` when they may not; when the cluster cannot be asked.
-    pub fn check_may_delete_pods(&self) -> Result<()> {
-        let question = json!({
-            "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
-            "spec": { "resourceAttributes": { "verb": "delete", "resource": "pods" } },
-        });
-        let review: SelfSubjectAccessReview =
-            self.post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", &question)?;
-        if review.status.is_some_and(|status| status.allowed) {
+    /// `ClusterRights` with those that are missing; when the cluster cannot be asked.
+    pub fn check_rights(&self, needed: &[(&str, &str)]) -> Result<()> {
+        let missing = self.runtime.block_on(access::missing(&self.api, access::of_change(needed)))?;
+        if missing.is_empty() {
             return Ok(());
         }
-        let what = "this change deletes pods, and the kubeconfig's user lacks the right: delete pods";
+        let what = format!("this change needs rights that the kubeconfig's user lacks: {}", joined(&missing, ", "));
         let hint = "ask a cluster administrator to grant it: `calicoctl-win explain ClusterRights` prints a manifest";
         Err(Fault::new(Exit::ClusterAccessDenied, "ClusterRights", what).hint(hint).into())
     }
@@ -130,17 +125,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_right_to_delete_pods_is_checked_and_a_missing_one_is_named() {
+    fn the_rights_of_a_change_are_checked_and_missing_ones_are_named() {
         let server = Server::start();
         let says = |allowed: bool| Reply::json(201, &json!({"status": {"allowed": allowed}}));
         server.on("POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews", [says(true), says(false)]);
         let cluster = server.connect();
-        cluster.check_may_delete_pods().unwrap();
-        let refused = cluster.check_may_delete_pods().unwrap_err();
+        cluster.check_rights(&[("delete", "pods")]).unwrap();
+        let refused = cluster.check_rights(&[("create", "pods/eviction")]).unwrap_err();
         assert_eq!(Fault::id_of(&refused), "ClusterRights");
-        assert!(format!("{refused:#}").contains("lacks the right: delete pods"), "{refused:#}");
-        let asked: Value = serde_json::from_str(&server.seen()[0].body).unwrap();
-        assert_eq!(asked["spec"]["resourceAttributes"], json!({"verb": "delete", "resource": "pods"}));
+        assert!(refused.to_string().ends_with("lacks: create pods/eviction in the whole cluster"), "{refused:#}");
+        let asked: Vec<Value> = server.seen().iter().map(|seen| serde_json::from_str(&seen.body).unwrap()).collect();
+        let about = |at: usize| {
+            let attributes = &asked[at]["spec"]["resourceAttributes"];
+            ["verb", "resource", "subresource"].map(|field| attributes[field].as_str().unwrap().to_owned())
+        };
+        assert_eq!(
+            (about(0), about(1)),
+            (["delete", "pods", ""].map(Into::into), ["create", "pods", "eviction"].map(Into::into))
+        );
     }
 
     #[test]

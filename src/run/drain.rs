@@ -39,9 +39,12 @@ impl DrainFlags {
 /// Shows which pods a drain evicts and which stay.
 ///
 /// # Errors
-/// As [`Cluster::plan_drain`].
+/// As [`Cluster::plan_drain`]; `ClusterRights` if this user may not do that.
 pub(crate) fn show(app: &mut App, cluster: &Cluster, name: &str, options: &DrainOptions) -> Result<DrainPlan> {
     let plan = cluster.plan_drain(name, options, &mut |event| app.event(&event))?;
+    let evict = if options.disable_eviction { ("delete", "pods") } else { ("create", "pods/eviction") };
+    let needed = [("patch", "nodes"), evict];
+    cluster.check_rights(if plan.evicted.is_empty() { &needed[..1] } else { &needed })?;
     let mut text = format!("Drain of {name}: {} to evict.\n", count(plan.evicted.len(), "pod"));
     plan.evicted.iter().for_each(|pod| text.push_str(&format!("  - {pod}\n")));
     plan.remaining.iter().for_each(|pod| text.push_str(&format!("    {pod}\n")));
@@ -121,7 +124,7 @@ pub(crate) fn check(attached: &[AttachedPod], evicted: &[String], cluster: &Clus
         return Err(still_attached(&stays, "nothing was changed"));
     }
     match attached.iter().any(|pod| pod.disposition == Disposition::Recreated) {
-        true => cluster.check_may_delete_pods(),
+        true => cluster.check_rights(&[("delete", "pods")]),
         false => Ok(()),
     }
 }

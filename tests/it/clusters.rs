@@ -344,6 +344,18 @@ fn missing_rights_are_named_all_at_once() {
     assert_eq!(findings(&checked, "unknown"), Vec::<String>::new());
     let _installed = lab.run("install -y --kubeconfig joe.yaml").exits(0);
     let _tainted = lab.run("node taint os=windows:NoSchedule --kubeconfig joe.yaml").exits(0);
+
+    // A change that could not be finished is refused before the cordon.
+    let role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/calicoctl-win";
+    let mut rules = get(&cluster, role)["rules"].as_array().unwrap().clone();
+    rules.retain(|rule| rule["resources"] != json!(["pods/eviction"]));
+    cluster.as_admin(&http::Method::PATCH, role, Some(&json!({ "rules": rules }))).unwrap();
+    let change = "reconfigure -y -o ndjson --set calicoNetwork.vxlan.vxlanVNI=5000 --kubeconfig joe.yaml";
+    let refused = lab.run(change).exits(17).ndjson();
+    let result = refused.last().unwrap();
+    assert_eq!((&result["error"]["id"], &result["changed"]), (&json!("ClusterRights"), &json!(false)), "{result:#}");
+    let cordon = refused.iter().any(|event| event.to_string().contains("cordon"));
+    assert!(!cordon, "{refused:#?}");
     let _gone = lab.run("uninstall --purge -y --kubeconfig joe.yaml").exits(0);
 }
 
