@@ -1,6 +1,7 @@
 //! One run at a time on a node.
 
 use std::fs::{self, File, TryLockError};
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -45,16 +46,11 @@ impl Lock {
     /// `BUSY` naming the other run; or when the state folder cannot be created.
     pub fn take(node: &mut dyn Node, holder: &Holder, limit: Duration, events: Sink) -> Result<Self> {
         let folder = WinPath::known(STATE_DIR);
-        // Everything of ours is below this folder, and inherits that nobody else may read it: `save` creates missing
-        // folders with these rights.
-        if !node.disk(&folder).is_dir() {
-            node.save(&folder.join("lock"), b"", Access::Administrators).with_context(|| format!("make {folder}"))?;
-        }
         let path = node.disk(&folder.join("lock"));
-        let open = || {
-            let mut options = File::options();
-            options.create(true).truncate(false).write(true);
-            options.open(&path).with_context(|| format!("open {}", path.display()))
+        // None while a purge removes the folder.
+        let open = || match File::options().create(true).truncate(false).write(true).open(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            opened => opened.map(Some).with_context(|| format!("open {}", path.display())),
         };
         // The holder is written to a separate file: on Windows a locked file cannot be read.
         let about = node.disk(&folder.join("lock.json"));
@@ -64,11 +60,17 @@ impl Lock {
                 events(event);
             }
         };
-        let taken = wait.until(node, told, |_, _, _| {
-            let file = open()?;
+        let taken = wait.until(node, told, |node, _, _| {
+            // Everything of ours is below this folder, and inherits that nobody else may read it: `save` creates missing
+            // folders with these rights.
+            if !node.disk(&folder).is_dir() {
+                node.save(&folder.join("lock"), b"", Access::Administrators)
+                    .with_context(|| format!("make {folder}"))?;
+            }
+            let Some(file) = open()? else { return Ok(Err("the purge in progress to end".into())) };
             match file.try_lock() {
                 // A purge may have removed the file between the two calls: then the lock is on a deleted file.
-                Ok(()) if open()?.try_lock().is_err() => Ok(Ok(file)),
+                Ok(()) if open()?.is_some_and(|again| again.try_lock().is_err()) => Ok(Ok(file)),
                 Ok(()) | Err(TryLockError::WouldBlock) => {
                     let who = read(&about).map(|holder| format!(": {} (run {})", holder.command, holder.run));
                     Ok(Err(format!("the run in progress to end{}", who.unwrap_or_default())))
@@ -180,5 +182,37 @@ impl Drop for Lock {
     fn drop(&mut self) {
         // Only tidiness: the system knows whether the lock is held, not this file.
         let _removed = fs::remove_file(&self.holder);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+    use crate::node::sandbox::SandboxNode;
+
+    #[test]
+    fn a_run_that_begins_during_a_purge_waits_for_it_or_is_told_that_the_node_is_busy() {
+        let dir = tempfile::tempdir().unwrap();
+        let holder = Holder { run: "r".into(), command: "x".into(), pid: 1, since: Timestamp::UNIX_EPOCH };
+        let take = |limit| {
+            let mut node = SandboxNode::open(dir.path()).unwrap();
+            Lock::take(&mut node, &holder, limit, &mut |_| ()).map(|lock| (node, lock))
+        };
+        thread::scope(|scope| {
+            let purges = scope.spawn(|| {
+                for _ in 0..300 {
+                    let (node, lock) = take(Duration::from_mins(10)).unwrap();
+                    lock.purge(&node).unwrap();
+                }
+            });
+            while !purges.is_finished() {
+                if let Err(error) = take(Duration::ZERO) {
+                    assert_eq!(Fault::id_of(&error), "Busy", "{error:#}");
+                }
+            }
+            purges.join().unwrap();
+        });
     }
 }
