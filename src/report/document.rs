@@ -151,13 +151,13 @@ pub fn exit_of(error: &anyhow::Error) -> Exit {
 impl Failure {
     pub fn new(error: &anyhow::Error) -> Self {
         let fault = Fault::of(error);
-        let mut chain: Vec<String> = error.chain().map(ToString::to_string).collect();
+        let mut chain: Vec<String> = error.chain().map(|cause| shortened(&cause.to_string())).collect();
         // `start service X` adds nothing to `start service X: it ended right away`.
         chain.reverse();
         chain.dedup_by(|outer, inner| inner.starts_with(&**outer));
         chain.reverse();
         // The fault says what failed, its context during which operation.
-        let what = fault.map_or_else(|| chain[0].clone(), |fault| fault.what.clone());
+        let what = fault.map_or_else(|| chain[0].clone(), |fault| shortened(&fault.what));
         let hint = match fault {
             Some(fault) => fault.hint.clone(),
             None => Some("fix the cause that is named here and run the command again; -v shows more".into()),
@@ -176,6 +176,16 @@ impl Failure {
     pub fn operations_and_causes(&self) -> (&[String], &[String]) {
         let at = self.chain.iter().position(|said| *said == self.what).unwrap_or(0);
         (&self.chain[..at], self.chain.get(at + 1..).unwrap_or_default())
+    }
+}
+
+/// How much of one message is shown, in characters: a server may answer with megabytes.
+const LONGEST: usize = 2000;
+
+fn shortened(message: &str) -> String {
+    match message.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{} ... ({} bytes in all)", &message[..end], message.len()),
+        None => message.to_owned(),
     }
 }
 
@@ -411,4 +421,20 @@ pub struct ClusterPatch {
     pub command: String,
     /// What undoes it, with kubectl.
     pub undo: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_of_megabytes_is_shortened_everywhere() {
+        let answer = "é".repeat(1_000_000);
+        let error = anyhow::anyhow!("HTTP 500: {answer}").context("GET /version").context(answer);
+        let failure = Failure::new(&error);
+        for said in failure.chain.iter().chain(&failure.why).chain([&failure.what]) {
+            assert!(said.chars().count() < 2 * LONGEST + 100, "{}", said.len());
+        }
+        assert!(failure.what.ends_with("é ... (2000000 bytes in all)"), "{}", failure.what);
+    }
 }
