@@ -260,7 +260,11 @@ impl Access {
                 Err(login_fault(what).into())
             }
             Err(RecvTimeoutError::Disconnected) => {
-                Err(login_fault(format!("the kubeconfig's exec plugin `{plugin}` could not be run")).into())
+                // kube ends the thread over a token that no header can have.
+                Err(login_fault(format!(
+                    "the kubeconfig's exec plugin `{plugin}` returned a token that is not one line"
+                ))
+                .into())
             }
         }
     }

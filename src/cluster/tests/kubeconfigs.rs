@@ -197,6 +197,11 @@ fn an_exec_plugin_returns_the_token_and_its_output_is_never_shown() {
     plugin("echo sesame");
     let garbled = story(&connect().err().unwrap());
     assert!(garbled.contains("ClusterLogin") && !garbled.contains("sesame"), "{garbled}");
+    plugin(
+        r#"printf '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"ses\\name"}}'"#,
+    );
+    let two_lines = story(&connect().err().unwrap());
+    assert!(two_lines.contains("plugin.sh` returned a token that is not one line"), "{two_lines}");
 }
 
 /// A token that expires within a minute is renewed for each request, by running the plugin again.
