@@ -63,8 +63,9 @@ impl Cluster {
     }
 }
 
-/// Checks whether an etcd that trusts the same CA would accept this client: all three are PEM, the key matches the
-/// certificate, and the CA verifies it now.
+/// Checks whether an etcd could accept this client: all three are PEM, the key matches the certificate, and it is a client
+/// certificate that is valid now. etcd may trust clients of another CA than its server's, so only a member can tell whether
+/// it accepts the issuer.
 ///
 /// # Errors
 /// Fault `EtcdCertificateInvalid`, which never shows the key.
@@ -102,7 +103,11 @@ pub fn check(files: &EtcdFiles, now: Timestamp) -> Result<()> {
     let seconds = u64::try_from(now.as_second()).context("read the clock")?;
     let at = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
     let (own, intermediates) = chain.split_first().context("read the etcd client's certificate")?;
-    verifier.verify_client_cert(own, intermediates, at).map(|_| ()).map_err(|error| {
+    let verified = match verifier.verify_client_cert(own, intermediates, at) {
+        Err(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)) => return Ok(()),
+        verified => verified.map(|_| ()),
+    };
+    verified.map_err(|error| {
         invalid(match error {
             rustls::Error::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. }) => {
                 "the etcd client's certificate, or its CA's, has expired".into()
@@ -110,9 +115,6 @@ pub fn check(files: &EtcdFiles, now: Timestamp) -> Result<()> {
             rustls::Error::InvalidCertificate(
                 CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. },
             ) => "the etcd client's certificate is not valid yet: check this machine's clock".into(),
-            rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
-                "etcd's CA did not sign the etcd client's certificate".into()
-            }
             rustls::Error::InvalidCertificate(
                 CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. },
             ) => "the etcd client's certificate is not a client certificate: its extended key usage lacks clientAuth"
@@ -182,7 +184,7 @@ mod tests {
         insta::assert_snapshot!(lines.concat(), @r"
         good: fine
         another's key: the etcd client's key does not belong to its certificate
-        another CA: etcd's CA did not sign the etcd client's certificate
+        another CA: fine
         expired: the etcd client's certificate, or its CA's, has expired
         for servers: the etcd client's certificate is not a client certificate: its extended key usage lacks clientAuth
         key in the certificate's place: the etcd client's certificate is not a certificate in PEM format

@@ -189,8 +189,8 @@ fn refused() -> Failure {
     Failure::new(
         "EtcdRefusesClient",
         "rejects the client's certificate",
-        "it must be signed by the CA in etcd's --trusted-ca-file, and be a client certificate (clientAuth); \
-         etcd's log has the reason",
+        "it must be a client certificate (clientAuth), signed by the CA in etcd's --trusted-ca-file, which may be \
+         another one than that of etcd's own certificate; etcd's log has the reason",
     )
 }
 
@@ -428,6 +428,17 @@ mod tests {
         a web server: EtcdNotEtcd: etcd at http://127.0.0.1:PORT is not etcd: it answers `HTTP/1.1 200 OK` instead of its version (over http; it may require https)
         nobody: EtcdUnreachable: etcd at https://127.0.0.1:PORT refuses the connection
         ");
+    }
+
+    #[test]
+    fn a_client_of_another_ca_is_accepted_if_etcd_trusts_that_one() {
+        let (servers, clients) = (Authority::new("etcd-server-ca"), Authority::new("etcd-client-ca"));
+        let files = EtcdFiles { ca_cert: servers.pem.clone(), ..clients.client() };
+        super::super::etcd::check(&files, jiff::Timestamp::now()).unwrap();
+        let trusting = member(&servers, loopback(), 2090, &clients, &rustls::version::TLS13);
+        assert_eq!(said(&[format!("https://{trusting}")], &files), "fine");
+        let other = member(&servers, loopback(), 2090, &servers, &rustls::version::TLS13);
+        assert!(said(&[format!("https://{other}")], &files).starts_with("EtcdRefusesClient: "));
     }
 
     #[test]
