@@ -1,7 +1,7 @@
 //! Kubeconfig files: which server, how it is verified, and as which user.
 
 use std::collections::HashMap;
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -12,7 +12,7 @@ use base64::Engine as _;
 use http::Uri;
 use hyper_util::client::proxy::matcher::Matcher;
 use kube::client::{AuthError, ClientBuilder};
-use kube::config::{AuthInfo, Cluster, Kubeconfig, KubeconfigError};
+use kube::config::{AuthInfo, Cluster, ExecInteractiveMode, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use secrecy::ExposeSecret;
 use tokio::runtime::Handle;
@@ -178,6 +178,16 @@ pub(super) fn choose(origin: &str, text: &str, base_dir: &Path, context: Option<
     config.auth_info = user;
     if let Some(exec) = config.auth_info.exec.as_mut().filter(|exec| exec.provide_cluster_info) {
         exec.cluster = Some(cluster.try_into().map_err(|error| invalid(origin, &error))?);
+    }
+    // As kubectl does: `IfAvailable`, the default, means a terminal.
+    if let Some(exec) = config.auth_info.exec.as_mut().filter(|_| !io::stdin().is_terminal()) {
+        match exec.interactive_mode {
+            Some(ExecInteractiveMode::Always) => {
+                let what = format!("the exec plugin of {origin} has interactiveMode: Always, and there is no terminal");
+                return Err(login_fault(what).retryable(false).into());
+            }
+            _ => exec.interactive_mode = Some(ExecInteractiveMode::Never),
+        }
     }
     Ok(Access { server, ca_pem, config })
 }

@@ -260,6 +260,30 @@ fn only_the_path_of_an_exec_plugin_is_shown_whatever_it_prints() {
     }
 }
 
+#[cfg(unix)]
+#[test]
+fn without_a_terminal_an_exec_plugin_is_told_to_ask_nothing() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let (lab, _cluster) = cluster(Layout::V1);
+    lab.write("plugin.sh", "#!/bin/sh\necho \"$KUBERNETES_EXEC_INFO\" >> told\nexit 3\n");
+    std::fs::set_permissions(lab.path("plugin.sh"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let admin: serde_json::Value =
+        serde_yaml::from_str(&std::fs::read_to_string(lab.path("admin.yaml")).unwrap()).unwrap();
+    let with = |mode: &str| {
+        let mut kubeconfig = admin.clone();
+        kubeconfig["users"][0]["user"] = json!({ "exec": {
+            "apiVersion": "client.authentication.k8s.io/v1", "command": "./plugin.sh", "interactiveMode": mode,
+        } });
+        lab.write("exec.yaml", kubeconfig.to_string());
+        lab.bare("cluster check -o json --kubeconfig exec.yaml").exits(7).json()["error"]["what"].clone()
+    };
+    let _asked = with("IfAvailable");
+    let told: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(lab.path("told")).unwrap()).unwrap();
+    assert_eq!(told["spec"]["interactive"], false, "{told}");
+    assert!(with("Always").as_str().unwrap().ends_with("has interactiveMode: Always, and there is no terminal"));
+}
+
 /// The checks of a report that are not ok or skipped, for example `StrictAffinity: off`.
 fn findings(report: &serde_json::Value, status: &str) -> Vec<String> {
     let checks = report["checks"].as_array().unwrap().iter().filter(|check| check["status"] == status);
