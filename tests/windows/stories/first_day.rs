@@ -53,7 +53,6 @@ fn a_bare_node_gets_calico_and_is_restored_as_it_was() {
         "FELIX_HEALTHHOST": "127.0.0.1",
         "FELIX_HEALTHPORT": "a free one",
         "FELIX_LOGSEVERITYFILE": "none",
-        "FELIX_LOGSEVERITYSCREEN": "info",
         "FELIX_LOGSEVERITYSYS": "none",
         "FELIX_METADATAADDR": "none",
         "FELIX_VXLANVNI": "4096",
