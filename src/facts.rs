@@ -23,7 +23,7 @@ pub use survey::{CniConfig, Firewall, ServiceFacts, Survey, Writers};
 use crate::values::{Cidr, WinPath};
 
 /// The two records together, as `plan --facts FILE` reads them.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Facts {
     pub node: NodeFacts,

@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::fault::{Exit, Fault};
-use crate::item::{Access, State};
+use crate::item::{Access, Id, State};
 use crate::node::{Node, STATE_DIR, record};
 use crate::plan::{Owned, Target, pairs};
 use crate::settings::Backend;
@@ -22,7 +22,7 @@ use crate::version::CalicoVersion;
 const SCHEMA: u32 = 1;
 
 /// One generation of this node.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Receipt {
     schema: u32,
@@ -34,6 +34,7 @@ pub struct Receipt {
     pub about: Option<About>,
     pub target: Target,
     #[serde(with = "pairs")]
+    #[schemars(with = "Vec<(Id, Option<State>)>")]
     pub owned: Owned,
 }
 

@@ -30,7 +30,7 @@ pub(crate) fn show(
         app.reporter.raw(&junit::report(&format!("calicoctl-win {verb}"), report));
     } else {
         let text = text(report, all || app.global.verbose > 0, app.global.quiet);
-        app.reporter.document("PreflightReport", report, &text);
+        app.reporter.document(report, &text);
     }
     Ending::shown(
         exit,

@@ -60,7 +60,7 @@ fn prepare(app: &mut App, remote: &Remote, facts: &ClusterFacts, apply: bool) ->
     if !apply || app.global.dry_run {
         let said = if patches.is_empty() { nothing } else { counted(patches.len()) };
         let result = RunResult::looked(!patches.is_empty(), said);
-        app.reporter.document("ClusterPatches", &shown, &format!("{text}{}\n", result.msg));
+        app.reporter.document(&shown, &format!("{text}{}\n", result.msg));
         return Ok(Ending::Shown(Box::new(result)));
     }
     if patches.is_empty() {

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::args::Config;
+use super::documents::{ConfigDiff, ConfigValidation, EffectiveConfig, EffectiveField};
 use crate::apply::standing::Standing;
 use crate::apply::store;
 use crate::config;
@@ -14,7 +15,6 @@ use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::plan::show::{SettingChange, shown};
 use crate::report::document::RunResult;
-use crate::report::reporter::Format;
 use crate::run::Ending;
 use crate::run::app::App;
 use crate::run::context::{Context, gather};
@@ -91,8 +91,12 @@ fn show_applied(app: &mut App) -> Result<Ending> {
 }
 
 fn show_fields(app: &mut App, fields: &[(String, Value, String)], origins: bool) -> Result<Ending> {
-    let documents: Vec<_> =
-        fields.iter().map(|(path, value, origin)| json!({ "path": path, "value": value, "origin": origin })).collect();
+    let document = |(path, value, origin): &(String, Value, String)| EffectiveField {
+        path: path.clone(),
+        value: value.clone(),
+        origin: origin.clone(),
+    };
+    let documents = fields.iter().map(document).collect();
     let width = fields.iter().map(|(path, ..)| path.len()).max().unwrap_or(0);
     let line = |(path, value, origin): &(String, Value, String)| {
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
@@ -100,8 +104,8 @@ fn show_fields(app: &mut App, fields: &[(String, Value, String)], origins: bool)
         format!("{path:<width$}  {value}{from}\n")
     };
     let text: String = fields.iter().map(line).collect();
-    app.reporter.document("EffectiveConfig", &json!({ "fields": documents }), &text);
-    if app.reporter.format() == Format::Ndjson { Ending::shown(Exit::Ok, "shown") } else { Ok(Ending::Quiet) }
+    app.reporter.document(&EffectiveConfig { fields: documents }, &text);
+    Ok(Ending::Quiet)
 }
 
 /// Compares the config that a change would start from with the one that the node was made with.
@@ -114,8 +118,9 @@ fn diff(app: &mut App) -> Result<Ending> {
         [] => "no difference: the current generation was made with this config\n".to_owned(),
         changes => changes.iter().map(|change| format!("{:<width$}  {change}\n", change.path)).collect(),
     };
-    app.reporter.document("ConfigDiff", &json!({ "settings_diff": changes }), &text);
-    Ok(Ending::Shown(Box::new(RunResult::looked(!changes.is_empty(), format!("{} settings differ", changes.len())))))
+    let result = RunResult::looked(!changes.is_empty(), format!("{} settings differ", changes.len()));
+    app.reporter.document(&ConfigDiff { settings_diff: changes }, &text);
+    Ok(Ending::Shown(Box::new(result)))
 }
 
 fn validate(files: &[PathBuf], app: &mut App) -> Result<Ending> {
@@ -128,6 +133,6 @@ fn validate(files: &[PathBuf], app: &mut App) -> Result<Ending> {
     sources.files.extend_from_slice(files);
     sources.read(None, &Standing::default())?;
     let msg = "the config is valid; what depends on node and cluster is checked by: calicoctl-win preflight";
-    app.reporter.document("ConfigValidation", &json!({ "valid": true }), "valid");
+    app.reporter.document(&ConfigValidation { valid: true }, "valid");
     Ending::shown(Exit::Ok, msg)
 }

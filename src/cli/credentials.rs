@@ -63,7 +63,7 @@ fn show(app: &mut App) -> Result<Ending> {
         text = "this node has no credentials: its datastore is etcd, without TLS\n".into();
     }
     let wrong = report.credentials.iter().any(|one| !one.problems.is_empty());
-    app.reporter.document("Credentials", &report, &text);
+    app.reporter.document(&report, &text);
     if wrong {
         Ending::shown(Exit::Unhealthy, "a credential needs attention")
     } else {

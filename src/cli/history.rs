@@ -31,7 +31,7 @@ pub(crate) fn run(app: &mut App) -> Result<Ending> {
     if runs.is_empty() {
         text = "no run is remembered on this node\n".into();
     }
-    app.reporter.document("History", &History { runs }, &text);
+    app.reporter.document(&History { runs }, &text);
     Ending::shown(Exit::Ok, "shown")
 }
 

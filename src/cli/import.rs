@@ -5,7 +5,6 @@ use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use serde_json::json;
 
 use crate::calico::cni::CniConf;
 use crate::calico::upstream::{self, Installation};
@@ -76,17 +75,7 @@ fn show(imported: &Imported, name: &str, out: Option<&Path>, app: &mut App) -> R
         app.reporter.raw(&text);
         return if whole { Ok(Ending::Quiet) } else { Err(not_all_read(imported, name)) };
     }
-    let remark = |remark: &Remark| json!({ "line": remark.line, "text": remark.text });
-    let list = |remarks: &[Remark]| remarks.iter().map(remark).collect::<Vec<_>>();
-    let differences: Vec<_> =
-        imported.differences.iter().map(|found| json!({ "variable": found.variable, "text": found.text })).collect();
-    let body = json!({
-        "document": imported.document,
-        "unread": list(&imported.unread),
-        "differences": differences,
-        "notes": list(&imported.notes),
-    });
-    app.reporter.document("ConfigImport", &body, "");
+    app.reporter.document(imported, "");
     Ending::shown(exit, if whole { "read" } else { "not all could be read" })
 }
 

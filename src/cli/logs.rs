@@ -11,8 +11,9 @@ use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
-use super::args::Logs;
+use super::args::Logs as Args;
 use super::components::LogOf;
+use super::documents::{LogLine, Logs};
 use crate::agent::logs::rotated_files;
 use crate::agent::{self, Role};
 use crate::fault::{Exit, Fault};
@@ -28,7 +29,7 @@ use crate::values::WinPath;
 /// How often followed files are read.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-pub(crate) fn run(args: &Logs, app: &mut App) -> Result<Ending> {
+pub(crate) fn run(args: &Args, app: &mut App) -> Result<Ending> {
     let node = app.node()?;
     // Only administrators may read the folder, and without what is in it nobody knows where the logs are.
     if node.disk(&WinPath::known(STATE_DIR)).exists() {
@@ -37,9 +38,8 @@ pub(crate) fn run(args: &Logs, app: &mut App) -> Result<Ending> {
     let since = args.since.as_deref().map(|text| since(text, Timestamp::now())).transpose()?;
     let format = app.reporter.format();
     let whole = matches!(format, Format::Json | Format::Yaml | Format::Junit);
-    if args.follow && whole {
-        let fault = Fault::new(Exit::Usage, "Usage", "--follow has no end, and json and yaml are one document");
-        return Err(fault.hint("use -o text or -o ndjson with --follow").into());
+    if args.follow {
+        check_endless(format, "--follow")?;
     }
     let own = args.run.as_ref().map(|_| LogOf::Tool);
     let of = args.component.or(own);
@@ -50,12 +50,12 @@ pub(crate) fn run(args: &Logs, app: &mut App) -> Result<Ending> {
         app.reporter.tell("there are no logs yet");
     }
     let several = found.len() > 1 || args.follow;
-    let mut kept: Vec<serde_json::Value> = Vec::new();
+    let mut kept: Vec<LogLine> = Vec::new();
     let mut show = |app: &mut App, name: &str, line: &str| {
-        let fields = || serde_json::json!({ "file": name, "line": harmless(line) });
+        let fields = || LogLine { file: name.into(), line: harmless(line) };
         match format {
             Format::Json | Format::Yaml | Format::Junit => kept.push(fields()),
-            Format::Ndjson => app.reporter.document("LogLine", &fields(), ""),
+            Format::Ndjson => app.reporter.each(&fields()),
             Format::Text if several => app.reporter.log_line(&format!("{name}: {line}")),
             Format::Text => app.reporter.log_line(line),
         }
@@ -94,9 +94,18 @@ pub(crate) fn run(args: &Logs, app: &mut App) -> Result<Ending> {
         }
     }
     if whole {
-        app.reporter.document("Logs", &serde_json::json!({ "lines": kept }), "");
+        app.reporter.document(&Logs { lines: kept }, "");
     }
     Ending::shown(Exit::Ok, "done")
+}
+
+/// Refuses a format that is one document for an output without an end.
+pub(super) fn check_endless(format: Format, flag: &str) -> Result<()> {
+    if matches!(format, Format::Text | Format::Ndjson) {
+        return Ok(());
+    }
+    let fault = Fault::new(Exit::Usage, "Usage", format!("{flag} has no end, and json and yaml are one document"));
+    Err(fault.hint(format!("use -o text or -o ndjson with {flag}")).into())
 }
 
 /// Parses a time, or a duration before now.

@@ -7,6 +7,7 @@ mod command;
 mod components;
 mod config;
 mod credentials;
+pub mod documents;
 mod history;
 mod import;
 mod logs;
@@ -63,20 +64,20 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
     code
 }
 
-/// Handles Ctrl-C for a verb that takes time; `logs -f` and `status --watch` end with it, and a service handles it
-/// itself.
+/// Handles Ctrl-C for a verb that takes time; `logs -f` and `status --watch` end with it, as text without a word, and a
+/// service handles it itself.
 fn answered(verb: &Verb, app: &App) -> Result<()> {
-    let plain = matches!(
-        verb,
-        Verb::Logs(_)
-            | Verb::Status(args::Status { watch: true, .. })
-            | Verb::Service(args::Service::Run { .. })
-            | Verb::Selftest(args::Selftest { part: Some(_), .. })
-            | Verb::Explain(_)
-            | Verb::Completion(_)
-            | Verb::Options
-            | Verb::Version
-    );
+    let endless = matches!(verb, Verb::Logs(_) | Verb::Status(args::Status { watch: true, .. }));
+    let plain = endless && app.reporter.is_text()
+        || matches!(
+            verb,
+            Verb::Service(args::Service::Run { .. })
+                | Verb::Selftest(args::Selftest { part: Some(_), .. })
+                | Verb::Explain(_)
+                | Verb::Completion(_)
+                | Verb::Options
+                | Verb::Version
+        );
     if plain { Ok(()) } else { app.listen() }
 }
 

@@ -2,22 +2,21 @@
 
 use anyhow::{Context, Result};
 use clap_complete::env::Shells;
-use serde_json::json;
 
 use super::args::{Completion, Explain};
+use super::documents::{Explanation, Explanations, Version};
 use super::{COMPLETE, Ending};
 use super::{command, usage};
 use crate::fault::{Exit, Fault};
 use crate::preflight;
 use crate::report::explain;
-use crate::report::reporter::Format;
 use crate::run::app::App;
 
 pub(crate) fn version(app: &mut App) -> Result<Ending> {
     let version = env!("CARGO_PKG_VERSION");
-    let body = json!({ "version": version, "target": format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS) });
-    app.reporter.document("Version", &body, &format!("calicoctl-win {version}"));
-    if app.reporter.format() == Format::Ndjson { Ending::shown(Exit::Ok, version) } else { Ok(Ending::Quiet) }
+    let target = format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS);
+    app.reporter.document(&Version { version: version.into(), target }, &format!("calicoctl-win {version}"));
+    Ok(Ending::Quiet)
 }
 
 pub(crate) fn completion(args: &Completion, app: &mut App) -> Result<Ending> {
@@ -59,21 +58,20 @@ pub(crate) fn explain(args: &Explain, app: &mut App) -> Result<Ending> {
         let note = format!("{former} is now named {current}. The next release does not accept the old name.\n\n");
         page.insert_str(0, &note);
     }
-    let body = json!({ "id": id, "text": page });
-    app.reporter.document("Explanation", &body, &page);
-    if app.reporter.format() == Format::Ndjson { Ending::shown(Exit::Ok, id) } else { Ok(Ending::Quiet) }
+    app.reporter.document(&Explanation { id: id.into(), text: page.clone() }, &page);
+    Ok(Ending::Quiet)
 }
 
 /// Lists everything that has a page.
 fn list(app: &mut App) -> Result<Ending> {
-    let ids: Vec<&str> = explain::ids().collect();
+    let ids: Vec<String> = explain::ids().map(str::to_owned).collect();
     let fields: Vec<String> = crate::config::fields().map(|field| short(&field.path).to_owned()).collect();
     let mut text = String::from("Checks, exit codes, events, errors and warnings:\n");
     ids.iter().for_each(|id| text.push_str(&format!("  {id}\n")));
     text.push_str("\nConfig fields:\n");
     fields.iter().for_each(|field| text.push_str(&format!("  {field}\n")));
-    app.reporter.document("Explanations", &json!({ "ids": ids, "fields": fields }), &text);
-    if app.reporter.format() == Format::Ndjson { Ending::shown(Exit::Ok, "listed") } else { Ok(Ending::Quiet) }
+    app.reporter.document(&Explanations { ids, fields }, &text);
+    Ok(Ending::Quiet)
 }
 
 fn short(path: &str) -> &str {

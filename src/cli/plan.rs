@@ -36,7 +36,7 @@ pub(crate) fn run(args: &Args, app: &mut App) -> Result<Ending> {
             let prepared = prepare(op, None, (None, &DrainFlags::default()), Purpose::Look)?;
             if args.print_facts {
                 let facts = prepared.facts();
-                app.reporter.document("Facts", &facts, &serde_json::to_string_pretty(&facts)?);
+                app.reporter.document(&facts, &serde_json::to_string_pretty(&facts)?);
                 return Ok(Ending::Quiet);
             }
             if let Some(file) = &args.out {
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &Args, app: &mut App) -> Result<Ending> {
         text.push_str(&format!("Saved: {0}   Apply it: {1} --plan {0}\n", file.display(), app.command("apply")));
     }
     let warnings = app.record().warnings.clone();
-    app.reporter.document("Plan", &PlanDocument { plan, warnings }, &text);
+    app.reporter.document(&PlanDocument { plan, warnings }, &text);
     Ok(Ending::Shown(Box::new(RunResult::looked(pending, counts))))
 }
 
@@ -75,7 +75,7 @@ fn facts(file: &Path) -> Result<Facts> {
     Ok(Facts { node: document.node, cluster: document.cluster })
 }
 
-/// Facts as `plan --print-facts` writes them: text output has no `apiVersion` and `kind`, other formats have.
+/// Facts as `plan --print-facts` writes them: text output has only the facts.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct FactsDocument {
@@ -83,6 +83,10 @@ struct FactsDocument {
     _api_version: Option<String>,
     #[serde(default, rename = "kind")]
     _kind: Option<String>,
+    #[serde(default, rename = "success")]
+    _success: Option<bool>,
+    #[serde(default, rename = "exit_code")]
+    _exit_code: Option<i32>,
     node: NodeFacts,
     #[serde(default)]
     cluster: Option<ClusterFacts>,

@@ -11,7 +11,7 @@ use crate::fault::Exit;
 use crate::item::State;
 use crate::node::Node;
 use crate::plan::show;
-use crate::report::document::{Generation, Generations, envelope};
+use crate::report::document::{Generation, Generations};
 use crate::run::Ending;
 use crate::run::app::App;
 use crate::run::generations::{installed, no_such};
@@ -33,9 +33,8 @@ pub(crate) fn run(verb: &Verb, app: &mut App) -> Result<Ending> {
             for state in masked.owned.values_mut().flatten().chain(masked.target.world.values_mut()) {
                 *state = show::masked(state);
             }
-            let document = envelope("Receipt", &masked);
             let text = text(receipt, &line(&*node, &standing, receipt)?);
-            app.reporter.document("Receipt", &document, &text);
+            app.reporter.document(&masked, &text);
             Ending::shown(Exit::Ok, format!("generation {}", receipt.generation))
         }
     }
@@ -78,7 +77,7 @@ fn list(app: &mut App, node: &dyn Node, standing: &Standing) -> Result<Ending> {
     } else {
         table.to_string().lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
     };
-    app.reporter.document("Generations", &document, &text);
+    app.reporter.document(&document, &text);
     Ending::shown(Exit::Ok, format!("{} generations", document.generations.len()))
 }
 

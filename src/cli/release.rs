@@ -4,9 +4,9 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::Result;
-use serde_json::json;
 
 use super::args::Release;
+use super::documents::{ReleaseList, ReleaseVerification};
 use crate::fault::{Exit, Fault};
 use crate::release::archive::{Archive, version_in};
 use crate::release::download::{Cache, Cached};
@@ -72,9 +72,14 @@ fn verify(zip: &Path, sha256: Option<&str>, version: Option<&str>, app: &mut App
         text::bytes(archive.total()),
         archive.sha256
     );
-    let body =
-        json!({ "path": zip, "sha256": archive.sha256, "files": files, "bytes": archive.total(), "version": version });
-    app.reporter.document("ReleaseVerification", &body, &msg);
+    let body = ReleaseVerification {
+        path: zip.into(),
+        sha256: archive.sha256.clone(),
+        files,
+        bytes: archive.total(),
+        version,
+    };
+    app.reporter.document(&body, &msg);
     Ending::shown(Exit::Ok, msg)
 }
 
@@ -108,10 +113,10 @@ fn list(app: &mut App) -> Result<Ending> {
     let line = |cached: &Cached| {
         format!("{:<10} {:>10}  {}\n", version(cached), text::bytes(cached.bytes), cached.path.display())
     };
-    let text: String = archives.iter().map(line).collect();
+    let (text, counted): (String, _) = (archives.iter().map(line).collect(), count(archives.len(), "archive"));
     let text = if text.is_empty() { "the cache is empty".into() } else { text };
-    app.reporter.document("ReleaseList", &json!({ "archives": archives }), &text);
-    Ending::shown(Exit::Ok, count(archives.len(), "archive"))
+    app.reporter.document(&ReleaseList { archives }, &text);
+    Ending::shown(Exit::Ok, counted)
 }
 
 fn check(

@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Selftest, app: &mut App) -> Result<Ending> {
         };
         selftest::run(&mut context, reach, &mut tell)
     };
-    app.reporter.document("SelftestReport", &report, &summary(&report));
+    app.reporter.document(&report, &summary(&report));
     let exit = if selftest::holds(&report) { Exit::Ok } else { Exit::PreflightFailed };
     Ending::shown(exit, format!("{}. {}", tally(&report), report.on_vni()))
 }

@@ -1,10 +1,10 @@
 //! `service start|stop|restart|status`, and the hidden `service run`.
 
 use anyhow::Result;
-use serde_json::json;
 
 use super::args::Service;
 use super::components::Component;
+use super::documents::Services;
 use crate::fault::Exit;
 use crate::plan::order::SERVICES;
 use crate::report::document::ServiceStatus;
@@ -36,7 +36,7 @@ fn show(app: &mut App) -> Result<Ending> {
     };
     let text: Vec<String> = services.iter().map(line).collect();
     let down = services.iter().any(|service| service.state == "Stopped" || service.crash_loop);
-    app.reporter.document("ServiceStatus", &json!({ "services": services }), &text.join("\n"));
+    app.reporter.document(&Services { services }, &text.join("\n"));
     if down {
         Ending::shown(Exit::Unhealthy, "a service is stopped, or its component crashes")
     } else {

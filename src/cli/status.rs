@@ -6,14 +6,15 @@ use std::time::Duration;
 use anyhow::Result;
 use comfy_table::{ContentArrangement, Table, presets};
 use jiff::Timestamp;
-use serde_json::json;
 
 use super::args::Status;
+use super::documents::Run;
+use super::logs::check_endless;
 use crate::apply::journal::Journal;
 use crate::apply::lock;
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
-use crate::report::document::{NodeStatus, Overall, ServiceStatus};
+use crate::report::document::{NodeStatus, Overall, RunResult, ServiceStatus};
 use crate::report::text::at;
 use crate::run::Ending;
 use crate::run::app::App;
@@ -49,27 +50,35 @@ pub(crate) fn run(args: &Status, app: &mut App) -> Result<Ending> {
             app.warn("StatusWaitOver", format!("not healthy within {} s: {why}", limit.as_secs()));
         }
     }
+    let text = text(&status, app);
+    app.reporter.document(&status, &text);
+    Ok(Ending::Shown(Box::new(result(&status, args.wait))))
+}
+
+/// Returns how the verb ends. `waited`: it waited for the node to be healthy.
+fn result(status: &NodeStatus, waited: bool) -> RunResult {
     let exit = match status.overall {
         Overall::Healthy => Exit::Ok,
         // A run in progress is a result, but not the one that `--wait` waits for.
-        Overall::Changing if !args.wait => Exit::Ok,
+        Overall::Changing if !waited => Exit::Ok,
         Overall::Changing | Overall::Degraded | Overall::Failed => Exit::Unhealthy,
         Overall::NotInstalled => Exit::NotInstalled,
     };
-    let text = text(&status, app);
-    app.reporter.document("Status", &status, &text);
-    Ending::shown(exit, format!("{:?}", status.overall))
+    RunResult::new(exit, false, format!("{:?}", status.overall))
 }
 
 /// Shows the status repeatedly, until Ctrl-C.
 fn watch(app: &mut App) -> Result<Ending> {
     const PAUSE: Duration = Duration::from_secs(2);
+    check_endless(app.reporter.format(), "--watch")?;
     loop {
         let node = app.node()?;
         let status = measure(app, &*node)?;
         drop(node);
         let text = format!("{}\n\n{}", jiff::Zoned::now().strftime("%F %T %Z"), text(&status, app));
-        app.reporter.redraw("Status", &status, &text);
+        let mut result = result(&status, false);
+        app.record().number(&mut result);
+        app.reporter.redraw(&status, &text, &result);
         std::thread::sleep(PAUSE);
     }
 }
@@ -126,15 +135,15 @@ fn one_run(app: &mut App, args: &Status, run: &str) -> Result<Ending> {
     if let Some(result) = record.as_ref().map(|record| &record["result"]).filter(|result| !result.is_null()) {
         let (code, msg) = (result["exit_code"].as_i64(), result["msg"].as_str().unwrap_or_default());
         let exit = Exit::all().find(|exit| Some(i64::from(exit.code())) == code).unwrap_or(Exit::Failed);
-        let body = json!({ "run": run, "state": "ended", "result": result });
+        let body = Run { run: run.into(), state: "ended".into(), at: None, result: Some(result.clone()) };
         let text = format!("run {run} ended: {} (exit {})\n{msg}", exit.name(), exit.code());
-        app.reporter.document("Run", &body, &text);
+        app.reporter.document(&body, &text);
         return Ending::shown(exit, msg);
     }
     let at = journal.as_ref().map(ToString::to_string);
-    let body = json!({ "run": run, "state": state, "at": at, "result": null });
+    let body = Run { run: run.into(), state: state.into(), at: at.clone(), result: None };
     let text = format!("run {run}: {state}{}", at.map_or_else(String::new, |at| format!(", {at}")));
-    app.reporter.document("Run", &body, &text);
+    app.reporter.document(&body, &text);
     Ending::shown(if state == "running" && !args.wait { Exit::Ok } else { Exit::Unhealthy }, state)
 }
 

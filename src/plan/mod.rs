@@ -10,15 +10,17 @@ pub mod show;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::item::{Id, State, World};
 
 /// The goal of a run.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Target {
     /// What is wanted. An item that is ours and not wanted is restored to its original.
     #[serde(with = "pairs")]
+    #[schemars(with = "Vec<(Id, State)>")]
     pub world: World,
     /// Items that are left as they are: with `start: false` the admin decides whether services run.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]

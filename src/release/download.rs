@@ -15,6 +15,7 @@ use reqwest::header::{
     CONTENT_RANGE, ETAG, HeaderName, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, LAST_MODIFIED, RANGE,
 };
 use reqwest::{StatusCode, Url};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::Digest;
 
@@ -46,7 +47,7 @@ struct Remembered {
 }
 
 /// An archive in the cache.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Cached {
     /// None if no URL that it came from has it.
     pub version: Option<CalicoVersion>,

@@ -15,9 +15,15 @@ pub use crate::preflight::report::{Check, CheckStatus, FailedChecks, PreflightRe
 /// The version of all documents.
 pub const API_VERSION: &str = "calicoctl-win/v1alpha1";
 
+/// A document that this program prints or writes. `cli::documents` is the table of all of them.
+pub trait Document: Serialize {
+    /// Its kind.
+    const KIND: &'static str;
+}
+
 /// Puts `apiVersion` and `kind` before a document's own fields.
-pub fn envelope(kind: &str, body: &impl Serialize) -> Value {
-    let mut document = json!({ "apiVersion": API_VERSION, "kind": kind });
+pub fn envelope<D: Document>(body: &D) -> Value {
+    let mut document = json!({ "apiVersion": API_VERSION, "kind": D::KIND });
     if let (Some(top), Ok(Value::Object(fields))) = (document.as_object_mut(), serde_json::to_value(body)) {
         top.extend(fields);
     }
@@ -99,15 +105,16 @@ pub struct Failure {
 }
 
 impl RunResult {
-    /// A run that succeeded.
+    /// A run that succeeded, or whose document says what is wrong.
     pub fn new(exit: Exit, changed: bool, msg: impl Into<String>) -> Self {
         let status = match exit {
             Exit::RebootRequired | Exit::RebootStarted => Status::RebootRequired,
-            _ if changed => Status::Succeeded,
-            _ => Status::NoChanges,
+            Exit::Ok if changed => Status::Succeeded,
+            Exit::Ok => Status::NoChanges,
+            _ => Status::Failed,
         };
         Self {
-            success: true,
+            success: status != Status::Failed,
             status,
             changed,
             exit_code: exit.code(),

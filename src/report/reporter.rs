@@ -12,7 +12,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::document::{RunResult, envelope};
+use super::document::{Document, RunResult, envelope};
 use super::event::Event;
 use super::log::Log;
 use super::screen::{self, Color};
@@ -103,6 +103,8 @@ pub struct Reporter {
     bar: Option<ProgressBar>,
     /// Another process has printed all of this.
     silent: bool,
+    /// The document that the verb ends with, and the same as text.
+    shown: Option<(Value, String)>,
     pub log: Option<Log>,
 }
 
@@ -131,6 +133,7 @@ impl Reporter {
             failed_phase: None,
             bar: None,
             silent: false,
+            shown: None,
             log: None,
         }
     }
@@ -384,27 +387,47 @@ impl Reporter {
         let _closed_pipe_is_no_failure = std::io::stdout().write_all(text.as_bytes());
     }
 
-    /// Prints a document that is not a run's result. Text is given beside it.
-    pub fn document(&mut self, kind: &str, body: &impl serde::Serialize, text: &str) {
-        let document = envelope(kind, body);
-        match self.style.format {
-            Format::Text => self.say(text),
-            Format::Json => print(&format!("{:#}", document)),
-            Format::Yaml => print(yaml(&document).trim_end()),
-            // The verbs that support it print it themselves.
-            Format::Junit => {}
-            Format::Ndjson => {
-                self.ndjson(json!({ "type": "document", "level": "info", "message": kind, "document": document }));
-            }
-        }
+    /// Takes the document that the verb ends with, and the same as text; [`Self::close`] prints it.
+    pub fn document(&mut self, body: &impl Document, text: &str) {
+        self.shown = Some((envelope(body), text.to_owned()));
     }
 
-    /// Prints a document repeatedly: on a terminal in place of the previous one.
-    pub fn redraw(&mut self, kind: &str, body: &impl serde::Serialize, text: &str) {
+    /// Prints one of several documents now.
+    pub fn each(&mut self, body: &impl Document) {
+        self.print_document(&envelope(body), "");
+    }
+
+    /// Prints the document that the verb would end with now: on a terminal in place of the previous one.
+    pub fn redraw(&mut self, body: &impl Document, text: &str, result: &RunResult) {
         if self.style.format == Format::Text && std::io::stdout().is_terminal() && screen::has_sequences() {
             print("\u{1b}[2J\u{1b}[H");
         }
-        self.document(kind, body, text);
+        self.document(body, text);
+        self.print_shown(result);
+    }
+
+    /// Prints the document that the verb ends with, and whether the verb succeeded.
+    fn print_shown(&mut self, result: &RunResult) {
+        if let Some((mut document, text)) = self.shown.take() {
+            if let Some(top) = document.as_object_mut() {
+                top.shift_insert(2, "success".into(), result.success.into());
+                top.shift_insert(3, "exit_code".into(), result.exit_code.into());
+            }
+            self.print_document(&document, &text);
+        }
+    }
+
+    fn print_document(&mut self, document: &Value, text: &str) {
+        match self.style.format {
+            Format::Text => self.say(text),
+            Format::Json => print(&format!("{document:#}")),
+            Format::Yaml => print(yaml(document).trim_end()),
+            // The verbs that support it print it themselves.
+            Format::Junit => {}
+            Format::Ndjson => self.ndjson(
+                json!({ "type": "document", "level": "info", "message": document["kind"], "document": document }),
+            ),
+        }
     }
 
     /// Ends the output of a verb that changes something, or of any failure.
@@ -428,17 +451,19 @@ impl Reporter {
                 }
                 print(&self.result(result));
             }
-            Format::Json => print(&format!("{:#}", envelope("RunResult", result))),
-            Format::Yaml => print(yaml(&envelope("RunResult", result)).trim_end()),
+            Format::Json => print(&format!("{:#}", envelope(result))),
+            Format::Yaml => print(yaml(&envelope(result)).trim_end()),
             Format::Junit => print(junit::failure(result).trim_end()),
             Format::Ndjson => self.result_line(result),
         }
     }
 
-    /// Ends the output of a verb that showed a document: the last line of text and NDJSON.
-    pub fn close(&mut self, result: &RunResult) {
+    /// Ends the output of a verb that shows a document. `last`: text ends with the line of the result.
+    pub fn close(&mut self, result: &RunResult, last: bool) {
         self.clear_bar();
+        self.print_shown(result);
         match self.style.format {
+            Format::Text if !last => {}
             Format::Text => print(&self.result(result)),
             Format::Ndjson => self.result_line(result),
             Format::Json | Format::Yaml | Format::Junit => {}
@@ -451,7 +476,8 @@ impl Reporter {
             self.ndjson(json!({ "type": "phase_errored", "level": "error", "message": result.msg,
                 "phase": { "id": phase, "key": key } }));
         }
-        let mut line = json!({ "type": "result", "level": if result.error.is_some() { "error" } else { "info" }, "message": result.msg });
+        let mut line =
+            json!({ "type": "result", "level": if result.success { "info" } else { "error" }, "message": result.msg });
         if let (Some(line), Ok(Value::Object(fields))) = (line.as_object_mut(), serde_json::to_value(result)) {
             line.extend(fields.into_iter().filter(|(key, _)| key != "run"));
         }

@@ -182,8 +182,9 @@ impl App {
     /// Ends the output and returns the process's exit code.
     pub fn close(mut self, ending: Ending) -> i32 {
         ending::begin();
+        let quiet = matches!(ending, Ending::Quiet);
         let (mut result, shown) = match ending {
-            Ending::Quiet => return Exit::Ok.code(),
+            Ending::Quiet => (RunResult::new(Exit::Ok, false, "shown"), true),
             Ending::Told(code) => return code,
             Ending::Result(result) => (*result, false),
             Ending::Shown(result) => (*result, true),
@@ -195,11 +196,11 @@ impl App {
             && let Ok(node) = self.node()
             && let Ok(Some(note)) = records::find(&*node, &run)
         {
-            let _nobody_hears = records::keep(&records::kept(&*node, &run), &note, &envelope("RunResult", &result));
+            let _nobody_hears = records::keep(&records::kept(&*node, &run), &note, &envelope(&result));
         }
         let code = record.number(&mut result);
         if shown {
-            self.reporter.close(&result);
+            self.reporter.close(&result, !quiet);
         } else {
             self.reporter.finish(&result);
         }

@@ -143,7 +143,7 @@ impl Record {
     /// Writes `state\last-run.json`, for provisioners that lose exit code and output; and the same by the run's name.
     fn keep(&self, result: &RunResult) -> Result<()> {
         let Some(state) = &self.state else { return Ok(()) };
-        let document = envelope("RunResult", result);
+        let document = envelope(result);
         let folder = state.join("state");
         std::fs::create_dir_all(&folder)
             .and_then(|()| std::fs::write(folder.join("last-run.json"), document.to_string()))

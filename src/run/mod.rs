@@ -58,7 +58,7 @@ pub(crate) enum Ending {
     Result(Box<RunResult>),
     /// With the document that it showed, and this line after it.
     Shown(Box<RunResult>),
-    /// With only what it printed: completions, schemas, pages of `explain`.
+    /// With only what it shows, and in text no line after it: completions, schemas, pages of `explain`.
     Quiet,
     /// With the exit code of the run that made the change in place of this process, and told how it ended.
     Told(i32),

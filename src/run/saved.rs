@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -17,8 +18,8 @@ use crate::report::document::envelope;
 use crate::values::{Sha256, WinPath};
 
 /// A plan for `apply --plan`, with the config that it was made from: it may contain secrets.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Saved {
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct Saved {
     /// The file, once it was read.
     #[serde(skip)]
     pub name: String,
@@ -39,7 +40,7 @@ fn on_node(app: &App, file: &Path) -> Option<WinPath> {
 impl Saved {
     /// Writes it: for administrators only if the path is a Windows path, else for this user only.
     pub fn save(&self, node: &mut dyn Node, app: &App, file: &Path) -> Result<()> {
-        let text = serde_json::to_string_pretty(&envelope("Plan", self))? + "\n";
+        let text = serde_json::to_string_pretty(&envelope(self))? + "\n";
         match on_node(app, file) {
             Some(path) => node.save(&path, text.as_bytes(), Access::Administrators),
             None => {

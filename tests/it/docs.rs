@@ -7,15 +7,12 @@ use std::sync::LazyLock;
 use calicoctl_win::facts::{Brings, Facts, MetadataRoute, Provider};
 use calicoctl_win::fault::Exit;
 use calicoctl_win::preflight;
-use calicoctl_win::report::document::{
-    ClusterPatches, CredentialsReport, Generations, History, NodeStatus, PlanDocument, PreflightReport, RunResult,
-};
 use calicoctl_win::report::explain::explain;
 use calicoctl_win::selftest;
-use calicoctl_win::selftest::report::SelftestReport;
 use regex::Regex;
 
 use crate::layering::product;
+use crate::stories::schemas::published;
 use crate::{project, read, sources};
 
 /// The `type` of every line that `-o ndjson` may print.
@@ -123,20 +120,18 @@ fn the_events_in_the_document_on_output_are_those_that_can_be_explained() {
 #[test]
 fn the_fields_of_the_documents_are_all_described() {
     let text = read("docs/output.md");
-    for (kind, schema) in [
-        ("RunResult", schemars::schema_for!(RunResult)),
-        ("Plan", schemars::schema_for!(PlanDocument)),
-        ("Status", schemars::schema_for!(NodeStatus)),
-        ("Generations", schemars::schema_for!(Generations)),
-        ("History", schemars::schema_for!(History)),
-        ("PreflightReport", schemars::schema_for!(PreflightReport)),
-        ("ClusterPatches", schemars::schema_for!(ClusterPatches)),
-        ("SelftestReport", schemars::schema_for!(SelftestReport)),
-        ("Credentials", schemars::schema_for!(CredentialsReport)),
-    ] {
-        let (_, section) = text.split_once(&format!("\n### {kind}\n")).expect("every document has a section");
+    for (kind, schema) in published() {
+        let (_, section) = text.split_once(&format!("\n### {kind}\n")).unwrap_or_else(|| panic!("no section {kind}"));
         let section = section.split("\n#").next().unwrap_or(section);
-        for field in schema.as_value()["properties"].as_object().expect("a document has fields").keys() {
+        let common = ["apiVersion", "kind", "success", "exit_code"];
+        let mut fields: Vec<&String> =
+            schema["properties"].as_object().expect("a document has fields").keys().collect();
+        // The items of a node, and what is measured of it, are described by their schema.
+        if !["Facts", "Plan", "Receipt", "Run", "RunResult", "SavedPlan"].contains(&kind) {
+            let parts = schema["$defs"].as_object().into_iter().flatten();
+            fields.extend(parts.filter_map(|(_, part)| part["properties"].as_object()).flatten().map(|(name, _)| name));
+        }
+        for field in fields.into_iter().filter(|field| !common.contains(&field.as_str())) {
             assert!(
                 section.contains(&format!("`{field}`")) || section.contains(&format!("`{field}[]`")),
                 "{kind}: {field}"

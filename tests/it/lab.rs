@@ -13,6 +13,8 @@ use regex::Regex;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::stories::schemas;
+
 /// The state folder of the program on a node; its logs differ from run to run.
 const STATE: &str = "C/ProgramData/calicoctl-win";
 
@@ -373,7 +375,9 @@ impl Output {
     #[track_caller]
     pub fn json(&self) -> Value {
         assert_eq!(self.stderr, "", "{self}");
-        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}\n{self}"))
+        let document = serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}\n{self}"));
+        schemas::check(&document);
+        document
     }
 
     /// Returns the lines of NDJSON, after checking the rules of every stream.
@@ -389,6 +393,7 @@ impl Output {
             for key in ["ts", "run", "level", "message"] {
                 assert!(line[key].is_string(), "{key} in {line}");
             }
+            schemas::check(&line["document"]);
         }
         each_phase_ends(&lines);
         lines

@@ -11,6 +11,8 @@ mod split;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::{Value as Json, json};
 
 use super::layers::Layers;
@@ -69,18 +71,19 @@ pub struct Measured {
 }
 
 /// A difference between the script and the node.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Difference {
     pub variable: &'static str,
     pub text: String,
 }
 
 /// The document, and the remarks about it.
-#[derive(Debug)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Imported {
     /// `NodeInstallation`, with what could be read.
     pub document: Json,
     /// Where each field comes from, by its path.
+    #[serde(skip)]
     pub from: Vec<(String, Origin)>,
     /// Settings whose effect differs from what they suggest, here or always.
     pub notes: Vec<Remark>,

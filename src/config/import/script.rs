@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use regex::Regex;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::split::{Statement, split};
 use crate::values::may_be_secret;
@@ -32,7 +34,7 @@ pub struct Variable {
 }
 
 /// A remark about a line.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 pub struct Remark {
     /// None if it is not about a single line.
     pub line: Option<usize>,

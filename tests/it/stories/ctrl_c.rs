@@ -5,6 +5,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 
+use super::schemas;
 use crate::lab::{Lab, each_phase_ends};
 
 fn ctrl_c(child: &Child) {
@@ -40,6 +41,26 @@ fn a_run_that_waits_for_the_lock_ends_with_a_result() {
     assert_eq!((&result["changed"], &result["error"]["id"]), (&json!(false), &json!("RunCancelled")), "{result:#}");
     let numbers: Vec<u64> = lines.iter().map(|line| line["seq"].as_u64().unwrap()).collect();
     assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]), "{numbers:?}");
+}
+
+/// They end in no other way.
+#[test]
+fn what_has_no_end_is_no_document_and_its_stream_ends_with_a_result() {
+    let lab = Lab::installed();
+    for words in ["status --watch", "logs -f"] {
+        let (lines, code) = stopped_at(&lab, words, "", r#""seq":1,"#);
+        let result = lines.last().unwrap();
+        assert_eq!((code, &result["type"], &result["status"]), (Some(130), &json!("result"), &json!("cancelled")));
+        assert_eq!(lines[1]["type"], "document", "{words}");
+        schemas::check(&lines[1]["document"]);
+        for format in ["json", "yaml"] {
+            let refused = lab.run(&format!("{words} -o {format}")).exits(64);
+            assert!(refused.stdout.contains("json and yaml are one document"), "{refused}");
+        }
+    }
+    let (status, _) = stopped_at(&lab, "status --watch", "", r#""seq":1,"#);
+    let said = (&status[1]["document"]["success"], &status[1]["document"]["exit_code"]);
+    assert_eq!(said, (&json!(true), &json!(0)));
 }
 
 /// The API server delays the run before anything is planned.

@@ -34,7 +34,7 @@ mod repair;
 mod restart;
 mod rights;
 mod safety;
-mod schemas;
+pub mod schemas;
 mod screens;
 #[cfg(target_os = "linux")]
 mod scripting;
