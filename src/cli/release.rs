@@ -58,7 +58,11 @@ pub(crate) fn download(source: &Source, app: &mut App) -> Result<Ending> {
         let message = found.path.display().to_string();
         Ok((found, message))
     })?;
-    app.done(true, format!("Calico {} is at {}", wanted.version, found.path.display()))
+    let msg = format!("Calico {} is at {}", wanted.version, found.path.display());
+    app.reporter.tell(&msg);
+    let mut result = RunResult::new(Exit::Ok, true, msg);
+    result.path = Some(found.path);
+    Ending::result(result)
 }
 
 fn verify(zip: &Path, sha256: Option<&str>, version: Option<&str>, app: &mut App) -> Result<Ending> {

@@ -14,7 +14,7 @@ use crate::apply::journal::Journal;
 use crate::apply::lock;
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
-use crate::report::document::{NodeStatus, Overall, RunResult, ServiceStatus};
+use crate::report::document::{NodeStatus, Overall, Problem, RunResult, ServiceStatus};
 use crate::report::text::at;
 use crate::run::Ending;
 use crate::run::app::App;
@@ -164,8 +164,12 @@ fn text(status: &NodeStatus, app: &App) -> String {
         head.push(format!("generation {generation}"));
     }
     let mut text = head.join("   ") + "\n";
-    for reason in &status.reasons {
-        text.push_str(&format!("! {reason}\n"));
+    for (at, Problem { message, command, .. }) in status.problems.iter().enumerate() {
+        text.push_str(&format!("! {message}\n"));
+        // The same command may solve several.
+        if status.problems.get(at + 1).is_none_or(|next| next.command != *command) {
+            text.push_str(&format!("    {command}\n"));
+        }
     }
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
@@ -223,15 +227,14 @@ fn text(status: &NodeStatus, app: &App) -> String {
             format!("Finish: {}      Undo: {}", app.command("resume"), app.command("resume --undo"))
         }
         (Some(run), _) => format!("Wait for it: {}", app.command(&format!("status --run {} --wait", run.run))),
-        (_, Overall::Degraded) if status.reasons.iter().all(|reason| reason.ends_with(NOT_STARTED)) => {
+        (_, Overall::Degraded) if status.problems.iter().all(|problem| problem.id == NOT_STARTED) => {
             format!("Start it: {}", app.command("service start"))
         }
         (_, Overall::Degraded | Overall::Failed) if status.datastore.is_some() => {
             format!("Fix the datastore first, then look again: {}", app.command("status"))
         }
         _ if only_mixed_vni(status) => {
-            let cluster = status.mixed_vni.map_or(0, |mixed| mixed.cluster);
-            let back = app.command(&format!("reconfigure --set calicoNetwork.vxlan.vxlanVNI={cluster}"));
+            let back = &status.problems[0].command;
             format!("Set spec.vxlanVNI of FelixConfiguration default to this node's, or change this node: {back}")
         }
         (_, Overall::Degraded | Overall::Failed) if repairs(status) => {

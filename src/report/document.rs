@@ -1,5 +1,6 @@
 //! The documents of `-o json`. Scripts depend on these names: fields are added, never renamed.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -79,6 +80,9 @@ pub struct RunResult {
     pub warnings: Vec<String>,
     /// Useful commands now.
     pub next: Vec<String>,
+    /// The archive or folder that a download has put here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathBuf>,
     /// What a dry run would do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plan: Option<Plan>,
@@ -258,8 +262,10 @@ pub struct PlanDocument {
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct NodeStatus {
     pub overall: Overall,
-    /// Why it is not healthy, a sentence each.
+    /// Why it is not healthy, a sentence each: the messages of `problems`.
     pub reasons: Vec<String>,
+    /// Why it is not healthy, each with what to run next.
+    pub problems: Vec<Problem>,
     pub generation: Option<u32>,
     pub calico_version: Option<String>,
     pub backend: Option<String>,
@@ -278,6 +284,23 @@ pub struct NodeStatus {
     pub mixed_vni: Option<MixedVni>,
     /// Why Calico's datastore cannot be used from here; asked only if the node is not healthy.
     pub datastore: Option<String>,
+}
+
+/// One reason why a node is not healthy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Problem {
+    /// `explain` has a page for it.
+    pub id: &'static str,
+    pub message: String,
+    /// What solves it, or shows more.
+    pub command: String,
+}
+
+impl NodeStatus {
+    /// Adds a problem, with the words of the command without the program's name.
+    pub fn problem(&mut self, id: &'static str, message: impl Into<String>, command: impl Into<String>) {
+        self.problems.push(Problem { id, message: message.into(), command: command.into() });
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]

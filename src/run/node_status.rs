@@ -19,13 +19,14 @@ use crate::apply::receipt::{About, Receipt};
 use crate::apply::standing::Standing;
 use crate::calico::{self, kubeconfig};
 use crate::cluster::Cluster;
+use crate::fault::Fault;
 use crate::item::{Id, State};
 use crate::node::{Node, ServiceState};
 use crate::plan::Step;
 use crate::plan::order::SERVICES;
 use crate::report::document::{
-    CniStatus, CredentialStatus, KubernetesNode, MixedVni, NetworkStatus, NodeStatus, OnTrial, Overall, RunInProgress,
-    ServiceStatus,
+    CniStatus, CredentialStatus, KubernetesNode, MixedVni, NetworkStatus, NodeStatus, OnTrial, Overall, Problem,
+    RunInProgress, ServiceStatus,
 };
 use crate::settings::{Backend, Datastore, Limits};
 use crate::values::WinPath;
@@ -44,6 +45,7 @@ pub(crate) fn measure(app: &mut App, node: &dyn Node) -> Result<NodeStatus> {
     let mut status = NodeStatus {
         overall: Overall::NotInstalled,
         reasons: Vec::new(),
+        problems: Vec::new(),
         generation: receipt.map(|receipt| receipt.generation),
         calico_version: None,
         backend: None,
@@ -63,13 +65,14 @@ pub(crate) fn measure(app: &mut App, node: &dyn Node) -> Result<NodeStatus> {
         steps = fill(app, node, &standing, receipt, &mut status)?;
     }
     if receipt.is_none() && standing.journal.is_none() && has_services(&status) {
-        status.reasons.push("Calico's services were installed by another program, such as Calico's scripts".into());
+        let what = "Calico's services were installed by another program, such as Calico's scripts";
+        status.problem("NotInstalledHere", what, "config import --live --out node.yaml");
     }
     status.cni = cni(node, &standing, &status)?;
     let lost: Vec<String> = cni_gate::lost(node)?.iter().map(ToString::to_string).collect();
     if !lost.is_empty() {
         let reason = format!("pods have had no network since the boot and must be deleted: {}", lost.join(", "));
-        status.reasons.push(reason);
+        status.problem("PodsLostNetwork", reason, "explain PodsLostNetwork");
     }
     judge(&mut status);
     if let Some(receipt) = receipt {
@@ -78,10 +81,17 @@ pub(crate) fn measure(app: &mut App, node: &dyn Node) -> Result<NodeStatus> {
             try_datastore(app, node, &steps, &mut status);
         }
     }
+    for problem in &mut status.problems {
+        if !problem.command.starts_with("kubectl") {
+            problem.command = app.command(&problem.command);
+        }
+    }
+    status.reasons = status.problems.iter().map(|problem| problem.message.clone()).collect();
     Ok(status)
 }
 
-pub(crate) const NOT_STARTED: &str = "is not started, as the config says (services.start is false)";
+/// A service is stopped on purpose.
+pub(crate) const NOT_STARTED: &str = "ServiceNotStarted";
 
 /// States of a service without a process.
 const DOWN: [&str; 2] = ["Stopped", "Absent"];
@@ -92,8 +102,12 @@ fn allow_what_is_meant(receipt: &Receipt, status: &mut NodeStatus) {
     let mut others_down = false;
     for service in status.services.iter().filter(|service| service.state != "Running") {
         let stopped = format!("service {} is stopped", service.name);
-        match status.reasons.iter_mut().find(|reason| **reason == stopped).filter(|_| left(&service.name)) {
-            Some(reason) => *reason = format!("service {} {NOT_STARTED}", service.name),
+        match status.problems.iter_mut().find(|problem| problem.message == stopped).filter(|_| left(&service.name)) {
+            Some(problem) => {
+                let message =
+                    format!("service {} is not started, as the config says (services.start is false)", service.name);
+                *problem = Problem { id: NOT_STARTED, message, command: "service start".into() };
+            }
             None => others_down = true,
         }
     }
@@ -106,7 +120,7 @@ fn allow_what_is_meant(receipt: &Receipt, status: &mut NodeStatus) {
 /// for it.
 fn try_datastore(app: &mut App, node: &dyn Node, steps: &[Step], status: &mut NodeStatus) {
     let amiss = matches!(status.overall, Overall::Degraded | Overall::Failed);
-    if !amiss || status.reasons.iter().all(|reason| reason.ends_with(NOT_STARTED)) {
+    if !amiss || status.problems.iter().all(|problem| problem.id == NOT_STARTED) {
         return;
     }
     if let Some(error) = datastore::away(app, node, steps) {
@@ -116,7 +130,8 @@ fn try_datastore(app: &mut App, node: &dyn Node, steps: &[Step], status: &mut No
         } else {
             "Calico's datastore"
         };
-        status.reasons.push(format!("{waits} cannot be used: {error:#}"));
+        let command = format!("explain {}", Fault::of(&error).map_or("DatastoreAway", |fault| fault.id));
+        status.problem("DatastoreAway", format!("{waits} cannot be used: {error:#}"), command);
         status.datastore = Some(format!("{error:#}"));
     }
 }
@@ -138,7 +153,9 @@ fn fill(
     match plan(node, standing, &receipt.target).and_then(|steps| Ok((drift(node, &steps)?, steps))) {
         Ok((drift, planned)) => (status.drift, steps) = (drift, planned),
         // A run is changing it at this moment, or was interrupted.
-        Err(error) if status.run.is_some() => status.reasons.push(format!("the node could not be compared: {error:#}")),
+        Err(error) if status.run.is_some() => {
+            status.problem("NodeNotCompared", format!("the node could not be compared: {error:#}"), "status");
+        }
         Err(error) => return Err(error),
     }
     let own = receipt.target.world.keys().find_map(|id| match id {
@@ -209,14 +226,18 @@ fn credentials(app: &mut App, node: &dyn Node, path: &WinPath, about: &About, st
                 kubernetes.ready = Some(found.ready);
                 kubernetes.schedulable = Some(found.schedulable);
             }
-            Ok(None) => status.reasons.push(format!("the cluster has no Node {name}")),
-            Err(error) => status.reasons.push(format!("the cluster could not be asked: {error:#}")),
+            Ok(None) => status.problem("NodeAbsent", format!("the cluster has no Node {name}"), "kubectl get nodes"),
+            Err(error) => {
+                status.problem("ClusterNotAsked", format!("the cluster could not be asked: {error:#}"), "preflight");
+            }
         }
         if expires.is_some_and(|expires| expires <= Timestamp::now()) {
-            status.reasons.push(format!("the token in {path} has expired"));
+            status.problem("TokenExpired", format!("the token in {path} has expired"), "credentials rotate");
         }
         // The agent's own report, with its reason: a running agent tries to renew it.
-        status.reasons.extend(agent::state::read(node, Role::Node).and_then(|state| state.renewal));
+        if let Some(why) = agent::state::read(node, Role::Node).and_then(|state| state.renewal) {
+            status.problem("TokenNotRenewed", why, "credentials rotate");
+        }
     }
     status.node = Some(kubernetes);
 }
@@ -347,66 +368,77 @@ fn networks(node: &dyn Node) -> Result<Vec<NetworkStatus>> {
 }
 
 fn judge(status: &mut NodeStatus) {
-    for service in &status.services {
-        if service.state == "Stopped" {
+    let run = status.run.clone();
+    // What ends the run of which this is a part, or what repairs the node.
+    let repair = match &run {
+        Some(run) if run.interrupted => "resume".to_owned(),
+        Some(run) => format!("status --run {} --wait", run.run),
+        None => "repair".into(),
+    };
+    for service in status.services.clone() {
+        let ServiceStatus { name, state, .. } = &service;
+        let role = Role::ALL.into_iter().find(|role| role.service() == name).map_or("node", Role::word);
+        let logs = format!("logs --component {role}");
+        if state == "Stopped" {
             let why = service.failure.as_ref().map_or_else(String::new, |why| format!(": {why}"));
-            status.reasons.push(format!("service {} is stopped{why}", service.name));
-        } else if ["Starting", "Stopping", "Paused"].contains(&service.state.as_str()) {
-            status.reasons.push(format!("service {} is {}", service.name, service.state.to_lowercase()));
+            status.problem("ServiceStopped", format!("service {name} is stopped{why}"), &repair);
+        } else if ["Starting", "Stopping", "Paused"].contains(&state.as_str()) {
+            let message = format!("service {name} is {}", state.to_lowercase());
+            status.problem("ServiceNotReady", message, "status --wait");
         }
         if service.crash_loop {
-            status.reasons.push(format!("{} is in a crash loop: calicoctl-win logs says why", service.name));
+            status.problem("ServiceCrashLoop", format!("{name} is in a crash loop"), logs);
         } else if let Some(what) = &service.waiting_for {
-            status.reasons.push(format!("{} waits for {what}", service.name));
+            status.problem("ServiceNotReady", format!("{name} waits for {what}"), logs);
         } else if let Some(why) = &service.not_ready {
-            status.reasons.push(format!("{} is not ready: {why}", service.name));
+            status.problem("ServiceNotReady", format!("{name} is not ready: {why}"), logs);
         }
     }
-    for network in status.networks.iter().filter(|network| network.unseen_by_v2) {
-        status.reasons.push(format!(
-            "version 2 of HNS does not show the HNS network {}: Calico and kube-proxy do not find it \
-             (calicoctl-win explain HnsNetworkUnseen)",
+    for network in status.networks.clone().iter().filter(|network| network.unseen_by_v2) {
+        let message = format!(
+            "version 2 of HNS does not show the HNS network {}: Calico and kube-proxy do not find it",
             network.name
-        ));
+        );
+        status.problem("HnsNetworkUnseen", message, "explain HnsNetworkUnseen");
     }
     if let Some(why) = no_new_pods(status) {
-        status.reasons.push(format!("the CNI configuration is {why}"));
+        status.problem("CniConfigAbsent", format!("the CNI configuration is {why}"), &repair);
     }
-    match (&status.run, status.generation) {
-        _ if status.drift.is_empty() => {}
-        (Some(_), Some(generation)) => {
-            status.reasons.push(format!("not as generation {generation} has it: {}", status.drift.join(", ")));
+    if !status.drift.is_empty() {
+        let drift = status.drift.join(", ");
+        let message = match (&run, status.generation) {
+            (Some(_), Some(generation)) => format!("not as generation {generation} has it: {drift}"),
+            _ => format!("changed since the last run: {drift}"),
+        };
+        status.problem("NodeDrifted", message, &repair);
+    }
+    if let Some(KubernetesNode { name, ready: Some(false), .. }) = status.node.clone() {
+        status.problem("NodeNotReady", format!("Node {name} is not Ready"), format!("kubectl describe node {name}"));
+    }
+    if let Some(OnTrial { from, given_up: Some(why), .. }) = status.trial.clone() {
+        let message =
+            format!("the change on trial could not be reverted to generation {from} and is not tried any more: {why}");
+        status.problem("TrialGivenUp", message, "resume");
+        if let Some(KubernetesNode { name, schedulable: Some(false), .. }) = status.node.clone() {
+            status.problem("TrialGivenUp", format!("Node {name} stays cordoned"), "resume");
         }
-        _ => status.reasons.push(format!("changed since the last run: {}", status.drift.join(", "))),
-    }
-    if let Some(KubernetesNode { name, ready: Some(false), .. }) = &status.node {
-        status.reasons.push(format!("Node {name} is not Ready"));
-    }
-    if let Some(OnTrial { from, given_up: Some(why), .. }) = &status.trial {
-        status.reasons.push(format!(
-            "the change on trial could not be reverted to generation {from} and is not tried any more: {why}"
-        ));
-    }
-    if let Some(KubernetesNode { name, schedulable: Some(false), .. }) =
-        status.node.as_ref().filter(|_| status.trial.as_ref().is_some_and(|trial| trial.given_up.is_some()))
-    {
-        status.reasons.push(format!("Node {name} stays cordoned"));
     }
     if let Some(mixed) = status.mixed_vni {
-        status.reasons.push(of_mixed_vni(mixed));
+        let command = format!("reconfigure --set calicoNetwork.vxlan.vxlanVNI={}", mixed.cluster);
+        status.problem("MixedVni", of_mixed_vni(mixed), command);
+    }
+    if let Some(RunInProgress { run, command, since, interrupted, at }) = run {
+        let (id, how) = if interrupted { ("InterruptedRun", "interrupted") } else { ("RunInProgress", "in progress") };
+        let at = at.unwrap_or_else(|| format!("{command} (run {run}, since {since:.0})"));
+        status.problem(id, format!("{how}: {at}"), repair);
     }
     let interrupted = status.run.as_ref().is_some_and(|run| run.interrupted);
-    if let Some(RunInProgress { run, command, since, interrupted, at }) = &status.run {
-        let how = if *interrupted { "interrupted" } else { "in progress" };
-        let at = at.clone().unwrap_or_else(|| format!("{command} (run {run}, since {since:.0})"));
-        status.reasons.push(format!("{how}: {at}"));
-    }
     status.overall = match &status.run {
         Some(run) if !run.interrupted => Overall::Changing,
         _ if interrupted => Overall::Failed,
         _ if status.calico_version.is_none() => Overall::NotInstalled,
         _ if status.services.iter().any(|service| DOWN.contains(&service.state.as_str())) => Overall::Failed,
-        _ if status.reasons.is_empty() => Overall::Healthy,
+        _ if status.problems.is_empty() => Overall::Healthy,
         _ => Overall::Degraded,
     };
 }
@@ -427,7 +459,7 @@ pub(crate) fn settled(status: &NodeStatus) -> bool {
 
 /// Whether the only problem is that the cluster has another VNI.
 pub(crate) fn only_mixed_vni(status: &NodeStatus) -> bool {
-    status.overall == Overall::Degraded && status.mixed_vni.is_some_and(|mixed| status.reasons == [of_mixed_vni(mixed)])
+    status.overall == Overall::Degraded && matches!(status.problems[..], [Problem { id: "MixedVni", .. }])
 }
 
 #[cfg(test)]
@@ -445,7 +477,7 @@ mod tests {
     /// A node on which CalicoFelix runs as process 4000, and the report of an agent.
     fn felix(pid: Option<u32>, said: &str) -> (ServiceStatus, Vec<String>) {
         let (service, status) = felix_about(pid, None, said);
-        (service, status.reasons)
+        (service, status.problems.into_iter().map(|problem| problem.message).collect())
     }
 
     /// The same, as it is about to start or stop.
@@ -484,6 +516,7 @@ mod tests {
         let mut status = NodeStatus {
             overall: Overall::NotInstalled,
             reasons: Vec::new(),
+            problems: Vec::new(),
             generation: None,
             calico_version: Some("v3.32.1".into()),
             backend: None,
@@ -518,7 +551,7 @@ mod tests {
     fn b2_a_crash_loop_is_shown_as_one() {
         let (service, reasons) = felix(Some(4000), r#""crashLoop": true"#);
         insta::assert_snapshot!(detail(&service), @"pid 4000, 5 restarts, crash loop (exit code 7)");
-        insta::assert_snapshot!(reasons.join("\n"), @"CalicoFelix is in a crash loop: calicoctl-win logs says why");
+        insta::assert_snapshot!(reasons.join("\n"), @"CalicoFelix is in a crash loop");
     }
 
     /// While Felix runs and is not in sync, new pods keep the CNI plugin's deny-all.
@@ -546,7 +579,12 @@ mod tests {
         let ready = r#""phase": "running", "child": {"pid": 4010, "since": "SINCE"}"#;
         let told = |pending| {
             let (service, status) = felix_about(Some(4000), pending, ready);
-            format!("{}, {:?}: {}", service.state, status.overall, status.reasons.join("; "))
+            format!(
+                "{}, {:?}: {}",
+                service.state,
+                status.overall,
+                status.problems.iter().map(|problem| &*problem.message).collect::<Vec<_>>().join("; ")
+            )
         };
         insta::assert_snapshot!(told(None), @"Running, Healthy: ");
         insta::assert_snapshot!(told(Some(Pending::Start)), @"Starting, Degraded: service CalicoFelix is starting");

@@ -70,7 +70,7 @@ fn printed_ids(text: &str) -> Vec<String> {
         r#"\bExit::\w+,\s*"([A-Z]\w+)""#,
         r#"\bid:\s*"([A-Z][a-z]\w*)""#,
         // A helper of the room with the id first: unreachable("ClusterRefused", …).
-        r#"(?:^|[^:\w])(?:unreachable|invalid|refuse|fault|warn)\(\s*"([A-Z]\w+)","#,
+        r#"(?:^|[^:\w])(?:unreachable|invalid|refuse|fault|warn|problem)\(\s*"([A-Z]\w+)","#,
         // A row of a table of ids: => ("FileInUse", …).
         r#"(?:=>|\{)\s*\(\s*"([A-Z][a-z0-9]+[A-Z]\w+)","#,
     ];
@@ -92,6 +92,7 @@ fn ids_in_sources_are_found() {
         r#"Fault::new(exit_of(&error), "LockHeld", what)"#,
         r#"invalid("LockHeld", format!("x"))"#,
         "to.warn(\n    \"LockHeld\",\n    message)",
+        r#"status.problem("LockHeld", format!("x"), "status")"#,
         r#"LOCKED => ("LockHeld", "text", "hint"),"#,
     ] {
         assert!(printed_ids(text).contains(&"LockHeld".to_owned()), "{text}");

@@ -205,7 +205,7 @@ fn invalid_files_are_named() {
         state: nothing was changed
         hint: leave them out, or make another plan with them: calicoctl-win plan --out FILE --sandbox node
     facts that are none
-      error: text.json is no facts file: unknown field `hello`, expected one of apiVersion, kind, node, cluster at line 1, column 2
+      error: text.json is no facts file: unknown field `hello`, expected one of apiVersion, kind, success, exit_code, node, cluster at line 1, column 2
         state: nothing was changed
         hint: make one on the machine with: calicoctl-win plan --print-facts -o json
     nothing installed

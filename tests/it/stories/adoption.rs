@@ -98,6 +98,7 @@ fn status_says_that_the_scripts_calico_runs_and_how_to_adopt_it() {
     insta::assert_snapshot!(end, @r"
     NOTINSTALLED
     ! Calico's services were installed by another program, such as Calico's scripts
+        calicoctl-win config import --live --out node.yaml --sandbox node
      COMPONENT    STATE    DETAIL
      CalicoNode   Running  pid 3108
      CalicoFelix  Running  pid 3104

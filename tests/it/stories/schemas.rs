@@ -201,6 +201,17 @@ fn every_kind_is_printed_and_says_whether_its_verb_succeeded() {
 }
 
 #[test]
+fn a_download_says_where_its_archive_is() {
+    let lab = Lab::node();
+    for words in ["release download", "install --download-only"] {
+        let result = lab.run(&format!("{words} -o json")).exits(0).json();
+        let path = result["path"].as_str().unwrap_or_else(|| panic!("{result:#}"));
+        assert!(lab.path(path).is_file() && result["msg"].as_str().unwrap().ends_with(path), "{result:#}");
+    }
+    assert!(lab.run("install -n -o json").exits(0).json().get("path").is_none());
+}
+
+#[test]
 fn a_verb_that_judges_says_whether_it_succeeded() {
     let lab = Lab::node();
     let refused = lab.run("preflight -o json --set calicoNetwork.vxlan.vxlanVNI=9999").json();

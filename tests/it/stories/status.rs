@@ -44,6 +44,47 @@ fn a_cni_configuration_that_an_interrupted_run_withdrew_is_shown_as_withdrawn() 
     assert_eq!((&status["cni"]["state"], &status["drift"]), (&json!("OK"), &json!([])), "{status:#}");
 }
 
+#[test]
+fn each_problem_has_an_id_and_a_command() {
+    let stopped = Lab::installed();
+    let _stopped = stopped.run("service stop -y").exits(0);
+    let interrupted = Lab::installed();
+    let _killed = interrupted.fails_at("put running CalicoNode#2=exit-before", VNI).exits(137);
+    let left_alone = Lab::node();
+    let _installed = left_alone.run("install -y --set services.start=false").exits(0);
+    for (lab, problems) in [
+        (&stopped, &["ServiceStopped repair", "ServiceStopped repair", "NodeDrifted repair"][..]),
+        (
+            &interrupted,
+            &[
+                "ServiceStopped resume",
+                "ServiceStopped resume",
+                "CniConfigAbsent resume",
+                "NodeDrifted resume",
+                "InterruptedRun resume",
+            ],
+        ),
+        (&left_alone, &["ServiceNotStarted service start", "ServiceNotStarted service start"]),
+    ] {
+        let status = lab.run("status -o json").exits(12).json();
+        let said = status["problems"].as_array().unwrap();
+        let texts = |field: &str| said.iter().map(|one| one[field].as_str().unwrap()).collect::<Vec<_>>();
+        assert_eq!(texts("message"), text(&status["reasons"]), "{status:#}");
+        let found: Vec<String> = texts("id").iter().zip(texts("command")).map(|(id, c)| format!("{id} {c}")).collect();
+        let wanted = problems.iter().map(|problem| {
+            let (id, words) = problem.split_once(' ').unwrap();
+            format!("{id} calicoctl-win {words} --sandbox node")
+        });
+        assert_eq!(found, wanted.collect::<Vec<_>>(), "{status:#}");
+        let shown = lab.run("status").exits(12).stdout;
+        for (message, command) in texts("message").into_iter().zip(texts("command")) {
+            let (_, after) = shown.split_once(&format!("! {message}\n")).unwrap_or_else(|| panic!("{shown}"));
+            let line = after.lines().find(|line| !line.starts_with("! ")).unwrap();
+            assert_eq!(line, format!("    {command}"), "{shown}");
+        }
+    }
+}
+
 /// projectcalico/calico 9120: everything looks well in version 1 of HNS, and Felix and kube-proxy find no network.
 #[test]
 fn a_network_that_version_2_of_hns_no_longer_shows_makes_the_node_degraded() {
@@ -58,9 +99,9 @@ fn a_network_that_version_2_of_hns_no_longer_shows_makes_the_node_degraded() {
     let reasons = text(&status["reasons"]);
     assert_eq!(
         reasons,
-        ["version 2 of HNS does not show the HNS network Calico: Calico and kube-proxy do not find it \
-          (calicoctl-win explain HnsNetworkUnseen)"]
+        ["version 2 of HNS does not show the HNS network Calico: Calico and kube-proxy do not find it"]
     );
+    assert_eq!(status["problems"][0]["command"], "calicoctl-win explain HnsNetworkUnseen --sandbox node", "{status:#}");
 }
 
 #[test]
