@@ -32,6 +32,8 @@ use crate::report::document::RunResult;
 use crate::report::reporter::{Format, Reporter};
 use crate::report::stdout_queue;
 use crate::run::app::{self, App};
+use crate::run::change::ChangeRequest;
+use crate::run::sources::Choice;
 use crate::run::verb::{self, Row};
 use crate::run::{Ending, change, detach, generations, node_object, resume, trial, uninstall};
 use args::{Cli, Verb};
@@ -92,7 +94,7 @@ fn dispatch(verb: Verb, app: &mut App) -> Result<Ending> {
         // A variable that is set for a whole script applies only to verbs that can be detached.
         let typed = app.args.iter().any(|word| word.to_str().is_some_and(|word| word.starts_with("--detach")));
         let row = row(&verb);
-        if typed || row.is_some() {
+        if typed || row.is_some() && !app.global.dry_run {
             return detach::start(row, app);
         }
     }
@@ -127,17 +129,18 @@ fn dispatch(verb: Verb, app: &mut App) -> Result<Ending> {
     }
 }
 
-/// Returns a verb's row in the table of those that change the node: these can continue without their caller.
-const fn row(verb: &Verb) -> Option<&'static Row> {
+/// Returns a verb's row in the table of those that change the node, and what it says of the config: these verbs can
+/// continue without their caller.
+fn row(verb: &Verb) -> Option<(&'static Row, Choice<'_>)> {
     Some(match verb {
-        Verb::Apply(_) => &verb::APPLY,
-        Verb::Install(_) => &verb::INSTALL,
-        Verb::Reconfigure(_) => &verb::RECONFIGURE,
-        Verb::Upgrade(_) => &verb::UPGRADE,
-        Verb::Rollback(_) => &verb::ROLLBACK,
-        Verb::Repair(_) => &verb::REPAIR,
-        Verb::Resume(_) => &verb::RESUME,
-        Verb::Uninstall(_) => &verb::UNINSTALL,
+        Verb::Apply(args) => ChangeRequest::from(args).target(),
+        Verb::Install(args) => ChangeRequest::from(args).target(),
+        Verb::Reconfigure(args) => ChangeRequest::from(args).target(),
+        Verb::Upgrade(args) => ChangeRequest::from(args).target(),
+        Verb::Rollback(_) => (&verb::ROLLBACK, Choice::default()),
+        Verb::Repair(_) => (&verb::REPAIR, Choice::default()),
+        Verb::Resume(_) => (&verb::RESUME, Choice::default()),
+        Verb::Uninstall(_) => (&verb::UNINSTALL, Choice::default()),
         _ => return None,
     })
 }

@@ -46,12 +46,10 @@ pub fn locate(
     connection: &Connection,
     events: Sink,
 ) -> Result<Located> {
+    check_there(source)?;
     match source {
         Source::Directory(path) => {
             let path = PathBuf::from(path);
-            if !path.is_dir() {
-                return Err(missing(&path).into());
-            }
             if pinned.is_some() {
                 let what = format!("{} is a folder, and only an archive has a SHA-256", path.display());
                 return Err(invalid("ReleaseDigest", what)
@@ -66,9 +64,6 @@ pub fn locate(
         }
         Source::File(path) => {
             let path = PathBuf::from(path);
-            if !path.is_file() {
-                return Err(missing(&path).into());
-            }
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let version = agree(version, &name)?;
             let sha256 = match pinned {
@@ -148,9 +143,21 @@ fn parse(text: &str) -> Result<Url, Fault> {
     url.ok_or_else(|| Fault::new(Exit::InvalidConfig, "ReleaseUrl", "the release's URL is not an http or https URL"))
 }
 
-fn missing(path: &Path) -> Fault {
-    invalid("ReleaseNotFound", format!("there is no release at {}", path.display()))
-        .hint("check the path, or name a version or URL instead")
+/// Checks that a file or folder with a release exists; no server is asked.
+///
+/// # Errors
+/// `ReleaseNotFound`.
+pub fn check_there(source: &Source) -> Result<(), Fault> {
+    let (path, there) = match source {
+        Source::Directory(path) => (path, Path::new(path).is_dir()),
+        Source::File(path) => (path, Path::new(path).is_file()),
+        Source::Url(_) => return Ok(()),
+    };
+    if there {
+        return Ok(());
+    }
+    Err(invalid("ReleaseNotFound", format!("there is no release at {path}"))
+        .hint("check the path, or name a version or URL instead"))
 }
 
 fn agree(given: Option<&CalicoVersion>, name: &str) -> Result<CalicoVersion, Fault> {

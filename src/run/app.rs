@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{BufRead, IsTerminal};
+use std::process::{Command, Stdio};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -43,6 +44,17 @@ impl App {
         let connector = Connector { env: None, changed: Arc::clone(&record.changed) };
         let run = reporter.run().to_owned();
         Self { global, args, run, reporter, connector, record: Arc::new(Mutex::new(record)) }
+    }
+
+    /// This command line, for a process that carries it out as a run of this name.
+    ///
+    /// # Errors
+    /// When our own executable is not found.
+    pub fn again(&self, run: &str) -> Result<Command> {
+        let mut command = Command::new(std::env::current_exe().context("find our own executable")?);
+        command.args(self.args.iter().skip(1)).arg("--detached-run").arg(run);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        Ok(command)
     }
 
     /// What the run has done so far.

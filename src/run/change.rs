@@ -12,7 +12,7 @@ use super::app::App;
 use super::context::Operation;
 use super::cordon::After;
 use super::ending::Outcome;
-use super::generations::installed;
+use super::generations::check_standing;
 use super::health_gate::{self, Works};
 use super::open::secure;
 use super::options::{Apply, ChangeMode, DrainFlags, Drains, Install, Reconfigure, Source, Upgrade};
@@ -56,7 +56,12 @@ pub(crate) struct ChangeRequest<'a> {
     cluster_vni: Option<&'a Wait>,
 }
 
-impl ChangeRequest<'_> {
+impl<'a> ChangeRequest<'a> {
+    /// The verb, and what it says of the config.
+    pub fn target(&self) -> (&'static Row, Choice<'a>) {
+        (self.row, Choice { source: self.source.clone(), unset: self.unset, saved: self.saved })
+    }
+
     fn of(row: &'static Row) -> Self {
         Self {
             row,
@@ -141,8 +146,8 @@ impl<'a> From<&'a Upgrade> for ChangeRequest<'a> {
 /// What prevents the change; and its failure, after which it is reverted or can be resumed.
 pub(crate) fn run<'a>(request: impl Into<ChangeRequest<'a>>, app: &mut App) -> Result<Ending> {
     let request = request.into();
-    let choice = Choice { source: request.source.clone(), unset: request.unset, saved: request.saved };
-    pipeline::run(request.row, app, &choice, |op| gather(request, op))
+    let (row, choice) = request.target();
+    pipeline::run(row, app, &choice, |op| gather(request, op))
 }
 
 /// A change to what the config says.
@@ -159,9 +164,7 @@ struct Configured<'a> {
 /// Finds the effective config, and plans; compares a saved plan with the current one.
 fn gather<'a>(request: ChangeRequest<'a>, op: &mut Operation<'_>) -> Result<Configured<'a>> {
     let standing = &op.context.standing;
-    if request.row.aim == Aim::Config(Base::Current) && standing.journal.is_none() {
-        installed(standing)?;
-    }
+    check_standing(request.row, standing)?;
     let purpose = if op.app.global.dry_run { Purpose::Look } else { Purpose::Install };
     let prepared = prepare(op, request.start, (request.drains, &request.drain), purpose)?;
     if let Some(saved) = &op.context.sources.saved {

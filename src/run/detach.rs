@@ -1,14 +1,14 @@
 //! `--detach`: a run that continues without its caller, and how to find it.
 
-use std::process::{Command, Stdio};
-
 use anyhow::{Context, Result};
 
 use super::Ending;
 use super::app::App;
+use super::generations::check_standing;
 use super::open::{check_elevated, secure};
 use super::records;
 use super::sources::Choice;
+use super::stage::check_named;
 use super::verb::{Aim, Row};
 use crate::agent::os;
 use crate::apply::lock;
@@ -17,11 +17,11 @@ use crate::node::STATE_DIR;
 use crate::report::document::{RunResult, Status};
 use crate::values::WinPath;
 
-/// Starts the same command again without the session, and returns the name of the run. `row`: none for a command that
-/// cannot run without its caller.
-pub(crate) fn start(row: Option<&Row>, app: &mut App) -> Result<Ending> {
+/// Starts the same command again without the session, and returns the name of the run. `verb`: its row and what the
+/// command line says of the config; none for a command that cannot run without its caller.
+pub(crate) fn start(verb: Option<(&Row, Choice<'_>)>, app: &mut App) -> Result<Ending> {
     let usage = |what: &str, hint: &str| Err(Fault::new(Exit::Usage, "Usage", what).hint(hint).into());
-    let Some(row) = row else {
+    let Some((row, choice)) = verb else {
         return usage("--detach is for commands that change the node", "run it without --detach");
     };
     if app.global.dry_run {
@@ -36,21 +36,23 @@ pub(crate) fn start(row: Option<&Row>, app: &mut App) -> Result<Ending> {
             .hint("look first with --dry-run, then run it with --detach --yes")
             .into());
     }
-    let (mut node, context) = app.look(row, &Choice::default())?;
+    let (mut node, context) = app.look(row, &choice)?;
     check_elevated(context.facts.elevated)?;
     if app.global.wait_for_lock.is_none() {
         lock::free(&*node)?;
     }
     // Errors that can be found now are reported here: the detached run shows nothing.
+    row.check_trial(context.trial.as_ref())?;
+    check_standing(row, &context.standing)?;
     if matches!(row.aim, Aim::Config(_)) {
-        context.config(&*node)?;
+        check_named(context.config(&*node)?)?;
     }
     let run = app.run.clone();
     let opened = secure(&mut *node, [WinPath::known(STATE_DIR)])?;
     app.made_safe(opened);
     records::begin(&mut *node, &run, row.command)?;
 
-    let pid = os::outlive(&mut command(app, &run)?, app.global.sandbox.is_none()).context("start the detached run")?;
+    let pid = os::outlive(&mut app.again(&run)?, app.global.sandbox.is_none()).context("start the detached run")?;
 
     let msg = format!("{} continues as run {run} (process {pid}).", row.command);
     app.reporter.tell(&msg);
@@ -62,12 +64,4 @@ pub(crate) fn start(row: Option<&Row>, app: &mut App) -> Result<Ending> {
         app.command("status --wait"),
     ];
     Ending::result(result)
-}
-
-/// This command line, for a process that carries it out as a run of this name.
-pub(crate) fn command(app: &App, run: &str) -> Result<Command> {
-    let mut command = Command::new(std::env::current_exe().context("find our own executable")?);
-    command.args(app.args.iter().skip(1)).arg("--detached-run").arg(run);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    Ok(command)
 }

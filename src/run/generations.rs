@@ -15,7 +15,7 @@ use super::pipeline::{self, Done, Planned, Verb, report};
 use super::prepare::{add_files_of, prepare};
 use super::sources::{Choice, settings_diff};
 use super::stage::{self, Purpose};
-use super::verb::{self, Aim, Row};
+use super::verb::{self, Aim, Base, Row};
 use crate::apply::converge;
 use crate::apply::lock::Lock;
 use crate::apply::receipt::{About, Receipt};
@@ -67,13 +67,25 @@ struct Restored {
 
 fn gather(restore: &Restore<'_>, op: &mut Operation<'_>) -> Result<Restored> {
     let standing = &op.context.standing;
-    // A renewal of credentials is finished first.
-    if let Some(journal) = standing.journal.as_ref().filter(|journal| !journal.header.terms.is_renewal()) {
-        return Err(interrupted(format!("a run was interrupted: {journal}")));
-    }
+    check_standing(restore.row, standing)?;
     let now = installed(standing)?;
     let receipt = if restore.row.aim == Aim::Former { former(standing, now, restore.to)? } else { now };
     planned(op, receipt, (restore.drains, restore.drain))
+}
+
+/// Checks that the node has what a verb starts from.
+///
+/// # Errors
+/// `NotInstalled`; `InterruptedRun` if the verb does not end an interrupted run.
+pub(crate) fn check_standing(row: &Row, standing: &Standing) -> Result<()> {
+    // A renewal of credentials is finished first.
+    let journal = standing.journal.as_ref().filter(|journal| !journal.header.terms.is_renewal());
+    match (row.aim, journal) {
+        (Aim::Former | Aim::Current, Some(journal)) => Err(interrupted(format!("a run was interrupted: {journal}"))),
+        (Aim::Former | Aim::Current, None) => installed(standing).map(drop),
+        (Aim::Config(Base::Current), _) if standing.journal.is_none() => installed(standing).map(drop),
+        _ => Ok(()),
+    }
 }
 
 /// The error for a verb that does not end an interrupted run.

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use super::app::App;
 use super::context::Operation;
 use super::options::ConfirmedPlan;
-use super::{Ending, ctrl_c, detach, records};
+use super::{Ending, ctrl_c, records};
 use crate::agent::os;
 use crate::apply::lock::Lock;
 use crate::fault::{Exit, Fault};
@@ -56,7 +56,7 @@ pub(crate) fn stay(op: &mut Operation<'_>, plan: &Plan, lock: Lock) -> Result<En
         app.command(&format!("status --wait --run {run}"))
     ));
     drop(lock);
-    let mut command = detach::command(app, &run)?;
+    let mut command = app.again(&run)?;
     let confirmed = ConfirmedPlan { digest: plan.digest.clone(), lines: app.reporter.lines() };
     // It was confirmed on this screen, or needs no confirmation.
     command.args(["--agreed", &confirmed.to_string()]);

@@ -11,13 +11,14 @@ use crate::apply::retention;
 use crate::apply::standing::Standing;
 use crate::apply::store;
 use crate::calico::layout::{Build, Layout};
+use crate::config::Layered;
 use crate::fault::{Exit, Fault};
 use crate::item::{Id, Manifest, State, Tree};
 use crate::node::{Node, STATE_DIR, files};
 use crate::release::{self, download::Cache, stage::StageOptions};
 use crate::report::event::Event;
 use crate::report::text;
-use crate::settings::{Resolved, Settings, Source};
+use crate::settings::{self, Resolved, Settings, Source};
 use crate::values::{Sha256, WinPath};
 use crate::version::CalicoVersion;
 
@@ -214,6 +215,13 @@ fn current_release(
     }
     let kept = node.disk(&store::tree(digest.as_str()));
     Ok(Some((store::manifest(&kept)?, Some(kept))))
+}
+
+/// Checks what is known of the release that a config names without any server.
+pub(crate) fn check_named(layered: &Layered) -> Result<()> {
+    let wanted = settings::release(layered)?;
+    Layout::of(&wanted.version)?;
+    Ok(release::locate::check_there(&wanted.source)?)
 }
 
 /// Returns the source to download from; a sandbox replaces the name of its own source of releases.

@@ -1,12 +1,13 @@
 //! Runs without their caller: detached ones, and those whose caller closes the pipe or dies.
 
+use std::fs::{self, File};
 use std::io::Read;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::lab::Lab;
+use crate::lab::{Lab, Output};
 
 const VNI: &str = "reconfigure -y --set spec.calicoNetwork.vxlan.vxlanVNI=5000";
 
@@ -50,10 +51,62 @@ fn status_shows_the_failure_of_a_detached_run() {
         assert_eq!(refused["status"], "failed", "{refused}");
     }
     // Also a run that fails before it takes the lock.
-    let started = lab.run("reconfigure --detach -y -o json --plan there-is-none.json").exits(0).json();
+    let lock = File::options().write(true).open(lab.on_node("C/ProgramData/calicoctl-win/lock")).unwrap();
+    lock.lock().unwrap();
+    let started = lab.run(&format!("{VNI} --detach -o json --wait-for-lock 1s")).exits(0).json();
     let run = started["run"].as_str().unwrap();
-    let ended = lab.run(&format!("status --wait --run {run} -o json")).exits(4).json();
-    assert_eq!(ended["result"]["error"]["id"], "PlanInvalid", "{ended}");
+    let record = lab.on_node(&format!("C/ProgramData/calicoctl-win/state/runs/{run}.json"));
+    let ended = loop {
+        let record: Value = serde_json::from_str(&fs::read_to_string(&record).unwrap()).unwrap();
+        if !record["result"].is_null() {
+            break record;
+        }
+        std::thread::yield_now();
+    };
+    assert_eq!(ended["result"]["error"]["id"], "Busy", "{ended}");
+    drop(lock);
+    let ended = lab.run(&format!("status --run {run} -o json")).exits(14).json();
+    assert_eq!((&ended["state"], &ended["result"]["error"]["id"]), (&json!("ended"), &json!("Busy")), "{ended}");
+}
+
+/// The caller hears of it, not only who asks for the run later.
+#[test]
+fn what_can_be_known_is_refused_before_the_run_is_detached() {
+    let (fresh, installed) = (Lab::node(), Lab::installed());
+    for (lab, words, code, id) in [
+        (&installed, "reconfigure --plan there-is-none.json", 4, "PlanInvalid"),
+        (&installed, "reconfigure --unset nosuch.field", 64, "Usage"),
+        (&installed, "upgrade --release there-is-none.zip", 6, "ReleaseNotFound"),
+        (&installed, "upgrade --release v9.9.9", 15, "CalicoVersionUnsupported"),
+        (&installed, "install --release nofile", 6, "ReleaseNotFound"),
+        (&fresh, "install --release v9.9", 6, "ReleaseNotFound"),
+        (&fresh, "apply --plan there-is-none.json", 4, "PlanInvalid"),
+        (&fresh, "reconfigure", 16, "NotInstalled"),
+        (&fresh, "upgrade --release v3.33.0", 16, "NotInstalled"),
+        (&fresh, "rollback", 16, "NotInstalled"),
+        (&fresh, "repair", 16, "NotInstalled"),
+    ] {
+        let refused = lab.run(&format!("{words} --detach -y -o json")).exits(code).json();
+        assert_eq!((&refused["success"], &refused["error"]["id"]), (&json!(false), &json!(id)), "{words}: {refused:#}");
+        assert_eq!(refused["error"]["state"], "nothing was changed");
+    }
+    let runs =
+        |lab: &Lab| fs::read_dir(lab.on_node("C/ProgramData/calicoctl-win/state/runs")).map_or(0, Iterator::count);
+    assert_eq!((runs(&fresh), runs(&installed)), (0, 1));
+}
+
+/// A variable that is set for a whole script does not refuse its dry runs.
+#[test]
+fn the_variable_for_detached_runs_is_ignored_in_a_dry_run() {
+    let lab = Lab::node();
+    let with_variable = |words: &str| {
+        let mut command = lab.command(&format!("{words} --sandbox node"));
+        command.env("CALICO_WIN_DETACH", "true");
+        Output::of(words, command)
+    };
+    let dry = with_variable("install -n -o json").exits(0).json();
+    assert_eq!((&dry["status"], &dry["plan"]["needs_drain"]), (&json!("changes_pending"), &json!(false)), "{dry:#}");
+    let _typed = with_variable("install -n --detach").exits(64);
 }
 
 #[test]
