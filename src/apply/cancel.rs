@@ -54,7 +54,7 @@ pub fn asked() -> bool {
 pub fn check() -> Result<()> {
     if asked() {
         return Err(Fault::new(Exit::Cancelled, "RunCancelled", "the run was cancelled between two steps")
-            .hint("finish it with: calicoctl-win resume, or undo it with: calicoctl-win resume --undo")
+            .hint("finish it with: calicoctl-win resume\nor undo it with: calicoctl-win resume --undo")
             .into());
     }
     Ok(())

@@ -62,7 +62,7 @@ pub fn may_begin(standing: &Standing) -> Result<()> {
         Some(journal) if !journal.header.terms.is_renewal() => {
             let what = "a run was interrupted, and what it wanted the credentials to be is not done yet";
             Err(Fault::new(Exit::Interrupted, "InterruptedRun", what)
-                .hint("finish it with: calicoctl-win resume, or undo it with: calicoctl-win resume --undo")
+                .hint("finish it with: calicoctl-win resume\nor undo it with: calicoctl-win resume --undo")
                 .into())
         }
         _ => Ok(()),

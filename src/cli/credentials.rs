@@ -109,11 +109,11 @@ fn of_kubeconfig(node: &dyn Node, path: &WinPath, now: Timestamp) -> Credential 
         ..Credential::default()
     };
     let Ok(text) = std::fs::read_to_string(node.disk(path)) else {
-        shown.problems.push("it cannot be read: calicoctl-win repair writes it again".into());
+        shown.problems.push("it cannot be read: `calicoctl-win repair` writes it again".into());
         return shown;
     };
     let Ok(credentials) = kubeconfig::parse(&text) else {
-        shown.problems.push("it is no kubeconfig: calicoctl-win repair writes it again".into());
+        shown.problems.push("it is no kubeconfig: `calicoctl-win repair` writes it again".into());
         return shown;
     };
     shown.expires = credentials.expires;
@@ -134,7 +134,7 @@ fn of_kubeconfig(node: &dyn Node, path: &WinPath, now: Timestamp) -> Credential 
         }
     }
     if credentials.expires.is_some_and(|expires| expires <= now) {
-        shown.problems.push("it has expired: calicoctl-win credentials rotate gives the node a new one".into());
+        shown.problems.push("it has expired: `calicoctl-win credentials rotate` gives the node a new one".into());
     }
     let agent = agent::state::read(node, Role::Node).and_then(|state| state.renewal);
     shown.problems.extend(agent);

@@ -87,7 +87,7 @@ fn dispatch(verb: Verb, app: &mut App) -> Result<Ending> {
     let has_checks = matches!(verb, Verb::Preflight(_) | Verb::Cluster(args::ClusterVerb::Check));
     if app.reporter.format() == Format::Junit && !has_checks {
         return Err(Fault::new(Exit::Usage, "Usage", "only checks can be told as JUnit's test results")
-            .hint("use -o junit with: calicoctl-win preflight, or: calicoctl-win cluster check")
+            .hint("use -o junit with: calicoctl-win preflight\nor: calicoctl-win cluster check")
             .into());
     }
     if app.global.detach && app.global.detached_run.is_none() {

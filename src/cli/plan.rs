@@ -13,7 +13,7 @@ use crate::report::document::{PlanDocument, RunResult};
 use crate::run::Ending;
 use crate::run::app::App;
 use crate::run::context::Operation;
-use crate::run::options::DrainFlags;
+use crate::run::options::{DrainFlags, quoted};
 use crate::run::prepare::{Prepared, offline, prepare};
 use crate::run::saved::Saved;
 use crate::run::sources::Choice;
@@ -53,7 +53,8 @@ pub(crate) fn run(args: &Args, app: &mut App) -> Result<Ending> {
     let counts = plan.counts();
     let mut text = plan.text(app.global.verbose > 0);
     if let Some(file) = &args.out {
-        text.push_str(&format!("Saved: {0}   Apply it: {1} --plan {0}\n", file.display(), app.command("apply")));
+        let file = quoted(&file.to_string_lossy());
+        text.push_str(&format!("Saved: {file}   Apply it: {}\n", app.command(&format!("apply --plan {file}"))));
     }
     let warnings = app.record().warnings.clone();
     app.reporter.document(&PlanDocument { plan, warnings }, &text);

@@ -76,14 +76,14 @@ fn look(app: &mut App, args: &Preflight, node: &mut dyn Node) -> Result<Round> {
         let mut test = TestContext::new(node, selftest::program(app)?, None)?;
         let found = crate::selftest::run(&mut test, Reach::Reads, &mut |_| ());
         for row in found.rows {
-            round.report.add(check(row));
+            round.report.add(check(app, row));
         }
     }
     Ok(round)
 }
 
 /// Returns a row of the selftest as a check.
-fn check(row: RowReport) -> Check {
+fn check(app: &App, row: RowReport) -> Check {
     Check {
         status: match row.verdict {
             Verdict::Ok => CheckStatus::Ok,
@@ -95,7 +95,7 @@ fn check(row: RowReport) -> Check {
         ignored: false,
         detail: row.answered,
         why: Some(row.needed_for),
-        fix: Some("attach the output of: calicoctl-win selftest -o json to a report".into()),
+        fix: Some(format!("attach this output to a report: {}", app.command("selftest -o json"))),
     }
 }
 

@@ -440,7 +440,7 @@ fn rejected(credentials: &NodeCredentials) -> Fault {
 pub fn renewal_forbidden(namespace: &str, account: &str) -> Fault {
     let what = format!("the service account {namespace}/{account} may not request tokens for itself");
     Fault::new(Exit::ClusterAccessDenied, "TokenRenewalForbidden", what).hint(
-        "grant that right: `calicoctl-win explain TokenRenewalForbidden` prints the Role; \
+        "grant that right: `calicoctl-win explain TokenRenewalForbidden` prints the Role\n\
          or renew it before it expires: calicoctl-win credentials rotate",
     )
 }

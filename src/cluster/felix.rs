@@ -79,7 +79,7 @@ impl Cluster {
                         "RunCancelled",
                         "the wait for the cluster's VNI was cancelled",
                     )
-                    .hint("the node works and remains cordoned; calicoctl-win resume uncordons it")
+                    .hint("the node works and remains cordoned; to uncordon it: calicoctl-win resume")
                     .into());
                 }
                 let said = match timeout(LOOK, heard.recv()).await {

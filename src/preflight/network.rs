@@ -26,7 +26,7 @@ pub(super) const ROWS: &[Row] = &[
         id: "Ipip",
         severity: Severity::Error,
         why: "Windows does not support IP-in-IP, so its pods could not reach pods on other nodes",
-        fix: "move the IP pools to VXLAN (ipipMode: Never, vxlanMode: Always), or set spec.calicoNetwork.backend; calicoctl-win cluster prepare shows the patches",
+        fix: "move the IP pools to VXLAN (ipipMode: Never, vxlanMode: Always), or set spec.calicoNetwork.backend\ncalicoctl-win cluster prepare  # shows the patches",
         judge: Judge::Calico("calicoctl get ippools -o yaml", |cluster, input| match backend_of(cluster) {
             _ if input.names_backend() => given_ipip(cluster),
             Err(Undecided::IpIp(reason)) => Fail(format!("{reason}: Windows nodes cannot do IP-in-IP")),

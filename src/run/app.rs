@@ -186,7 +186,7 @@ impl App {
         Ending::result(RunResult::looked(true, msg))
     }
 
-    /// Returns a command to show, with its sandbox.
+    /// Returns a command to show, with what this run was told of sandbox and config.
     pub fn command(&self, words: &str) -> String {
         self.record().command(words)
     }

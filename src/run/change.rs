@@ -15,7 +15,7 @@ use super::ending::Outcome;
 use super::generations::check_standing;
 use super::health_gate::{self, Works};
 use super::open::secure;
-use super::options::{Apply, ChangeMode, DrainFlags, Drains, Install, Reconfigure, Source, Upgrade};
+use super::options::{Apply, ChangeMode, DrainFlags, Drains, Install, Reconfigure, Source, Upgrade, quoted};
 use super::pipeline::{self, Done, Verb, report};
 use super::prepare::{Prepared, prepare};
 use super::sources::{Choice, machines_file, version_in_file};
@@ -449,15 +449,20 @@ impl Configured<'_> {
             return drain::check(&plan.pods, &[], op.context.cluster(op.node)?);
         }
         let what = "this change replaces the HNS network under the pods of this node";
-        let hint = match self.kind {
-            Kind::First => {
-                "look at it with: calicoctl-win plan\nthen drain, install and uncordon with: calicoctl-win apply, \
-                 with the same -c and --set"
+        let same = if op.app.global.set.is_empty() { "" } else { ", with the same --set" };
+        let hint = match (self.request.saved, self.kind) {
+            (Some(file), _) => {
+                format!(
+                    "drain, change and uncordon with: calicoctl-win apply --plan {}",
+                    quoted(&file.to_string_lossy())
+                )
             }
-            _ => {
-                "look at it with: calicoctl-win plan\nthen drain, change and uncordon with: calicoctl-win reconfigure, \
-                 with the same -c and --set (without them it keeps the current config)"
-            }
+            (None, Kind::First) => format!(
+                "look at it{same}: calicoctl-win plan\nthen drain, install and uncordon{same}: calicoctl-win apply"
+            ),
+            (None, _) => format!(
+                "look at it{same}: calicoctl-win plan\nthen drain, change and uncordon{same}: calicoctl-win reconfigure"
+            ),
         };
         Err(Fault::new(Exit::NeedsDrain, "NeedsDrain", what).hint(hint).into())
     }

@@ -29,7 +29,11 @@ pub(crate) fn examine(
     for id in preflight::unknown_ids(&ignored) {
         app.warn("UnknownCheck", no_such_check(id));
     }
-    preflight::run(scope, input, &ignored)
+    let mut report = preflight::run(scope, input, &ignored);
+    for fix in report.checks.iter_mut().filter_map(|check| check.fix.as_mut()) {
+        *fix = app.global.repeated_in(fix);
+    }
+    report
 }
 
 /// Reports every check as an event.

@@ -115,11 +115,12 @@ impl Record {
             result.exit_name = Exit::ChangesPending.name().into();
         }
         if let Some(failure) = &mut result.error {
-            failure.state = self.state_after(exit, changed);
+            failure.state = self.global.repeated_in(&self.state_after(exit, changed));
             // There is nothing to resume.
             if failure.id == "RunCancelled" && matches!(self.outcome, Outcome::Done(_)) {
-                failure.hint = Some(format!("see how the node is: {}", self.command("status")));
+                failure.hint = Some("see how the node is: calicoctl-win status".into());
             }
+            failure.hint = failure.hint.take().map(|hint| self.global.repeated_in(&hint));
             result.failed_phase = result.failed_phase.take().or(failed_phase.map(str::to_owned));
             result.generation = self.generation;
             result.downtime_ms = millis(self.downtime);
@@ -157,7 +158,7 @@ impl Record {
         let mut state = match self.outcome {
             Outcome::Undone => "the node is as it was before; the change was rolled back".to_owned(),
             Outcome::HalfWay => "partially changed; the journal can resume or undo it".into(),
-            Outcome::Stopped => "calicoctl-win status shows how far it came".into(),
+            Outcome::Stopped => "`calicoctl-win status` shows how far it came".into(),
             Outcome::Done(Some(generation)) => {
                 format!("the change is complete and generation {generation} is current; what failed came after it")
             }
@@ -165,7 +166,9 @@ impl Record {
             Outcome::Untouched if changed && exit == Exit::DrainBlocked => {
                 "this machine was not changed, and its Node is schedulable as before".into()
             }
-            Outcome::Untouched if changed => "some of it was done: calicoctl-win status shows the current state".into(),
+            Outcome::Untouched if changed => {
+                "some of it was done: `calicoctl-win status` shows the current state".into()
+            }
             Outcome::Untouched => "nothing was changed".into(),
         };
         if !self.downtime.is_zero() && self.generation.is_some() {
@@ -182,15 +185,9 @@ impl Record {
         state
     }
 
-    /// Returns a command to show, with its sandbox.
+    /// Returns a command to show, with what this run was told of sandbox and config.
     pub fn command(&self, words: &str) -> String {
-        match &self.global.sandbox {
-            Some(dir) => {
-                let quote = if dir.to_string_lossy().contains(char::is_whitespace) { "\"" } else { "" };
-                format!("calicoctl-win {words} --sandbox {quote}{}{quote}", dir.display())
-            }
-            None => format!("calicoctl-win {words}"),
-        }
+        self.global.repeated_in(&format!("calicoctl-win {words}"))
     }
 
     /// Whether there is a run to resume.
@@ -203,10 +200,10 @@ impl Record {
         let (what, hint) = match asked {
             Asked::Again if self.has_journal() => (
                 "stopped at once by Ctrl-C, in the middle of a step",
-                "finish it with: calicoctl-win resume, or undo it with: calicoctl-win resume --undo",
+                "finish it with: calicoctl-win resume\nor undo it with: calicoctl-win resume --undo",
             ),
             Asked::Again => {
-                ("stopped at once by Ctrl-C", "see the current state: calicoctl-win status, and kubectl get node")
+                ("stopped at once by Ctrl-C", "see the current state: calicoctl-win status\nkubectl get node")
             }
             _ => ("stopped by Ctrl-C", "run the command again"),
         };
@@ -245,11 +242,9 @@ pub(crate) fn on_ctrl_c() {
     let record = locked(&RECORD).as_ref().map(|record| locked(record).clone());
     match cancel::ask() {
         Asked::Stops => {
-            let then = if record.is_some_and(|record| record.has_journal()) {
-                "; calicoctl-win resume finishes it then"
-            } else {
-                ""
-            };
+            let record = record.filter(Record::has_journal);
+            let then =
+                record.map_or_else(String::new, |record| format!("; {} finishes it then", record.command("resume")));
             let text = format!("\nStopping after this step. Press Ctrl-C again to stop now{then}.\n");
             let _session_may_be_gone = std::io::stderr().write_all(text.as_bytes());
         }

@@ -91,7 +91,7 @@ pub(crate) fn check_standing(row: &Row, standing: &Standing) -> Result<()> {
 /// The error for a verb that does not end an interrupted run.
 pub(crate) fn interrupted(what: impl Into<String>) -> anyhow::Error {
     Fault::new(Exit::Interrupted, "InterruptedRun", what)
-        .hint("finish it with: calicoctl-win resume, or undo it with: calicoctl-win resume --undo")
+        .hint("finish it with: calicoctl-win resume\nor undo it with: calicoctl-win resume --undo")
         .into()
 }
 
@@ -203,7 +203,7 @@ fn former<'a>(standing: &'a Standing, now: &Receipt, to: Option<u32>) -> Result<
     if let (None, Some((generation, why))) = (to, standing.unreadable.iter().rev().find(skipped)) {
         let what = format!("generation {generation}, before this one, cannot be read: {why}");
         return Err(Fault::new(Exit::Conflict, "ReceiptUnreadable", what)
-            .hint("see the others with `calicoctl-win receipt list`, and choose one: calicoctl-win rollback --to N")
+            .hint("see the others with `calicoctl-win receipt list`\nand choose one: calicoctl-win rollback --to N")
             .into());
     }
     found.ok_or_else(|| {

@@ -131,6 +131,9 @@ fn try_datastore(app: &mut App, node: &dyn Node, steps: &[Step], status: &mut No
             "Calico's datastore"
         };
         let command = format!("explain {}", Fault::of(&error).map_or("DatastoreAway", |fault| fault.id));
+        // A repair would only stop the services that wait for it.
+        let repairs = status.problems.iter_mut().filter(|problem| problem.command == "repair");
+        repairs.for_each(|problem| problem.command.clone_from(&command));
         status.problem("DatastoreAway", format!("{waits} cannot be used: {error:#}"), command);
         status.datastore = Some(format!("{error:#}"));
     }

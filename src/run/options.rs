@@ -2,9 +2,11 @@
 //! Every global flag has a variable `CALICO_WIN_…`; flags are options here and get their defaults in `settings`.
 
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use clap::builder::BoolishValueParser;
 use clap::{Args, Subcommand, ValueEnum};
+use regex::{Captures, Regex};
 
 use crate::cluster::Taint;
 use crate::config::types::Wait;
@@ -130,6 +132,30 @@ pub struct Global {
     pub log_file: Option<PathBuf>,
 }
 
+/// The verbs that start from the config that is named, or ask its cluster.
+const TAKE_CONFIG: [&str; 12] = [
+    "apply",
+    "cluster",
+    "config diff",
+    "config show",
+    "credentials",
+    "install",
+    "node",
+    "plan",
+    "preflight",
+    "reconfigure",
+    "release download",
+    "upgrade",
+];
+/// Those that use no node, or another machine's.
+const TAKE_NOTHING: [&str; 7] =
+    ["completion", "config init", "config schema", "config validate", "explain", "plan --print-facts", "version"];
+
+/// A value as one word of a command line.
+pub fn quoted(value: &str) -> String {
+    if value.contains(char::is_whitespace) { format!("\"{value}\"") } else { value.to_owned() }
+}
+
 fn path_and_value(text: &str) -> Result<String, String> {
     match text.split_once('=') {
         Some((path, _)) if !path.is_empty() => Ok(text.into()),
@@ -138,6 +164,38 @@ fn path_and_value(text: &str) -> Result<String, String> {
 }
 
 impl Global {
+    /// Adds this run's sandbox, config and kubeconfig to each command of this program in a text, so that it can be
+    /// pasted. A command is on a line of its own, after a colon or in backticks, up to the end or to two spaces.
+    pub fn repeated_in(&self, text: &str) -> String {
+        static COMMAND: LazyLock<Regex> =
+            LazyLock::new(|| Regex::new(r"(?m)(?:^ *|: |`)calicoctl-win ((?:[^ `\n]| [^ `\n])+)").expect("it is one"));
+        let added = |found: &Captures<'_>| {
+            let is =
+                |verb: &&str| found[1].strip_prefix(*verb).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '));
+            let mut command = found[0].to_owned();
+            let mut add = |flag: &str, value: &str| {
+                if !found[1].contains(flag) {
+                    command.push_str(&format!(" {flag} {}", quoted(value)));
+                }
+            };
+            if TAKE_NOTHING.iter().any(is) {
+                return command;
+            }
+            if TAKE_CONFIG.iter().any(is) {
+                let files: Vec<_> = self.config.iter().map(|file| file.to_string_lossy()).collect();
+                // A saved plan has its config in it.
+                if !found[1].contains("-c ") && !found[1].contains("--plan ") {
+                    files.iter().filter(|file| *file != "-").for_each(|file| add("-c", file));
+                }
+                self.kubeconfig.iter().for_each(|file| add("--kubeconfig", file));
+                self.context.iter().for_each(|context| add("--context", context));
+            }
+            self.sandbox.iter().for_each(|dir| add("--sandbox", &dir.to_string_lossy()));
+            command
+        };
+        COMMAND.replace_all(text, added).into_owned()
+    }
+
     pub fn style(&self) -> Style {
         Style {
             format: self.output.unwrap_or_default(),

@@ -144,7 +144,7 @@ impl Sources {
             if !config::fields().any(|field| field.path == whole) {
                 let what = format!("--unset {path}: the config has no such field");
                 return Err(Fault::new(Exit::Usage, "Usage", what)
-                    .hint("calicoctl-win config schema shows them all")
+                    .hint("`calicoctl-win config schema` shows them all")
                     .into());
             }
             remove(&mut config, &whole);

@@ -164,11 +164,11 @@ impl Row {
         }
         let (what, hint) = if tried_out {
             let what = format!("what run {run} changed could not be reverted, and is not confirmed");
-            (what, "revert it with: calicoctl-win resume, or keep it with: calicoctl-win confirm")
+            (what, "revert it with: calicoctl-win resume\nor keep it with: calicoctl-win confirm")
         } else {
             let until = trial.deadline().map_or_else(String::new, |deadline| format!(" until {deadline:.0}"));
             let what = format!("what run {run} changed is on trial{until}");
-            (what, "keep it with: calicoctl-win confirm, or revert it with: calicoctl-win confirm --revert")
+            (what, "keep it with: calicoctl-win confirm\nor revert it with: calicoctl-win confirm --revert")
         };
         Err(Fault::new(Exit::Busy, "OnTrial", what).hint(hint).into())
     }

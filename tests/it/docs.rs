@@ -359,6 +359,14 @@ fn every_hint_is_safe_to_paste() {
     let continued = Regex::new(r"\\\n\s*").expect("it is one");
     // A user who copies the line copies the text after `;` too.
     let ends_in_prose = Regex::new(r"(?m)(?:: |^)(?:calicoctl-win|kubectl) [^`;\n]*; ").expect("it is one");
+    // The sandbox, config and kubeconfig of the run are added at the end of the command.
+    let own = Regex::new(r"(?m)(?:^ *|: |`)calicoctl-win ([a-z](?:[^ `\n]| [^ `\n])+)").expect("it is one");
+    let value = r"(?:[A-Z]+|\{\S*\}|\S+\.(?:yaml|ps1|zip|json)|\d+)";
+    let whole = Regex::new(&format!(r"^(?:explain .*|[a-z-]+(?: [a-z-]+)?(?: -+[a-z-]+(?:[= ][a-z]+)?| {value})*)$"));
+    let whole = whole.expect("it is one");
+    let (quoted, command) =
+        (Regex::new("`[^`]*`"), Regex::new(r"(?:^ *|: |[,;] (?:or |and )?)(?:calicoctl-win|kubectl) [a-z]"));
+    let (quoted, command) = (quoted.expect("it is one"), command.expect("it is one"));
     let (mut seen, mut found, mut joined) = (0, Vec::new(), Vec::new());
     let mut look = |place: &str, text: &str| {
         seen += 1;
@@ -379,6 +387,14 @@ fn every_hint_is_safe_to_paste() {
             look(&path, &text);
             if let Some(more) = ends_in_prose.find(&text) {
                 joined.push(format!("{path}: more words after a command, on its line: {}", more.as_str()));
+            }
+            // Not the help, whose commands are examples, nor the meanings of exit codes, which are sentences.
+            if !text.contains("calicoctl-win COMMAND") && path != "src/fault.rs" && !path.starts_with("src/selftest/") {
+                let partial = own.captures_iter(&text).filter(|found| !whole.is_match(&found[1]));
+                joined.extend(partial.map(|found| format!("{path}: more words after a command: {}", &found[1])));
+                let bare = quoted.replace_all(&text, "");
+                let several = bare.lines().filter(|line| command.find_iter(line).count() > 1);
+                joined.extend(several.map(|line| format!("{path}: two commands on a line: {line}")));
             }
         }
     }

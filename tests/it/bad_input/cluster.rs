@@ -285,7 +285,7 @@ fn waiting_for_a_token_secret_ends_at_the_limit() {
     insta::assert_snapshot!(screens(&[unfilled], |_| ()), @"
     never filled
       error: the secret calico-system/calico-node-token did not get a token within 1 s
-        state: some of it was done: calicoctl-win status shows the current state
+        state: some of it was done: `calicoctl-win status --sandbox node` shows the current state
         hint: kube-controller-manager fills it: check that it runs, or use kubernetes.credentials: token-request
     ");
 }
@@ -392,7 +392,8 @@ fn a_cluster_that_is_not_ready_for_windows_is_refused_before_anything_is_changed
     the pool is IPIP
       error: the IP pool `default-ipv4-ippool` has ipipMode: Always: Windows nodes cannot do IP-in-IP
         state: nothing was changed
-        hint: move the IP pools to VXLAN (ipipMode: Never, vxlanMode: Always), or set spec.calicoNetwork.backend; calicoctl-win cluster prepare shows the patches
+        hint: move the IP pools to VXLAN (ipipMode: Never, vxlanMode: Always), or set spec.calicoNetwork.backend
+              calicoctl-win cluster prepare --sandbox node  # shows the patches
     no service account
       error: there is no service account calico-node in calico-system or kube-system
         state: nothing was changed

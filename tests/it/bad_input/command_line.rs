@@ -131,7 +131,7 @@ fn a_second_run_at_the_same_time_is_busy() {
     insta::assert_snapshot!(case("busy", "install -y", BUSY, "Busy").meets(&lab), @r#"
     error: another run holds the lock: `install` (run RUN, process 4711) since TIME
       state: nothing was changed
-      hint: wait for it with: calicoctl-win status --wait
+      hint: wait for it with: calicoctl-win status --wait --sandbox node
     "#);
     for words in ["repair -y", "rollback -y", "uninstall -y", "resume -y"] {
         assert_eq!(lab.run(&format!("{words} -o json")).exits(14).json()["error"]["id"], "Busy", "{words}");
@@ -195,11 +195,11 @@ fn invalid_files_are_named() {
       error: cannot read the saved plan none.json
         caused by: (the system's own words)
         state: nothing was changed
-        hint: make one with: calicoctl-win plan --out FILE
+        hint: make one with: calicoctl-win plan --out FILE --sandbox node
     plan that is none
       error: text.json is not a saved plan: missing field `settings` at line 1 column 12
         state: nothing was changed
-        hint: make one with: calicoctl-win plan --out FILE
+        hint: make one with: calicoctl-win plan --out FILE --sandbox node
     plan and another config
       error: a saved plan holds its config: -c and --set (CALICO_WIN_CONFIG too) cannot change it
         state: nothing was changed
@@ -211,7 +211,7 @@ fn invalid_files_are_named() {
     nothing installed
       error: Calico is not installed here by this tool
         state: nothing was changed
-        hint: install it with: calicoctl-win install
+        hint: install it with: calicoctl-win install --sandbox node
     ");
 }
 

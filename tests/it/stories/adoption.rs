@@ -219,7 +219,7 @@ fn a_wrong_network_of_the_scripts_is_replaced_only_with_a_drain() {
     let refused = lab.run("install -y -o json").exits(19).json();
     assert_eq!(refused["error"]["id"], "NeedsDrain", "{refused:#}");
     let hint = refused["error"]["hint"].to_string();
-    assert!(hint.contains("calicoctl-win apply, "), "{hint}");
+    assert!(hint.contains(": calicoctl-win apply --sandbox node\""), "{hint}");
     let shown = lab.run("apply --dry-run").exits(0);
     assert!(shown.stdout.contains("Drain: needed"), "{shown}");
     let _done = lab.run("apply -y").exits(0);

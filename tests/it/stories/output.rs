@@ -1,8 +1,65 @@
 //! The three output formats, in success and failure.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::lab::Lab;
+use crate::lab::{Lab, Output};
+
+/// Without them, a pasted command is about another node or another config.
+#[test]
+fn the_commands_of_hints_repeat_sandbox_config_and_kubeconfig() {
+    let (fresh, installed) = (Lab::node(), Lab::installed());
+    let same = "spec: {calico: {version: v3.32.1}}\n";
+    fresh.write("my node.yaml", same);
+    installed.write("vni.yaml", "spec: {calicoNetwork: {vxlan: {vxlanVNI: 5000}}}\n");
+    let run = |lab: &Lab, words: &[&str], code: i32| {
+        let mut command = lab.command("");
+        command.args(words).args(["-o", "json", "--sandbox", "node"]);
+        Output::of(&words.join(" "), command).exits(code).json()
+    };
+    let hint = |result: &Value| result["error"]["hint"].as_str().unwrap().to_owned();
+    let with = r#"-c "my node.yaml" --kubeconfig admin --sandbox node"#;
+    let named = ["-c", "my node.yaml", "--kubeconfig", "admin"];
+
+    let absent = hint(&run(&fresh, &[&["reconfigure", "-y"], &named[..]].concat(), 16));
+    assert_eq!(absent, format!("install it with: calicoctl-win install {with}"));
+
+    let drain = hint(&run(&installed, &["install", "-y", "-c", "vni.yaml"], 19));
+    insta::assert_snapshot!(drain, @r"
+    look at it: calicoctl-win plan -c vni.yaml --sandbox node
+    then drain, change and uncordon: calicoctl-win reconfigure -c vni.yaml --sandbox node
+    ");
+    let _saved = installed.run("plan -c vni.yaml --out vni.json").exits(0);
+    let drain = hint(&run(&installed, &["install", "-y", "--plan", "vni.json"], 19));
+    assert_eq!(drain, "drain, change and uncordon with: calicoctl-win apply --plan vni.json --sandbox node");
+
+    let _changed = installed.run("reconfigure -y --set services.felixLogSeverity=debug").exits(0);
+    let stale = hint(&run(&installed, &["apply", "-y", "--plan", "vni.json"], 21));
+    assert!(stale.ends_with(": calicoctl-win plan --out FILE --sandbox node"), "{stale}");
+
+    let _cut = installed.fails_at("put *#2=exit-after", "reconfigure -y -c vni.yaml").exits(137);
+    let interrupted = hint(&run(&installed, &["rollback", "-y"], 22));
+    insta::assert_snapshot!(interrupted, @r"
+    finish it with: calicoctl-win resume --sandbox node
+    or undo it with: calicoctl-win resume --undo --sandbox node
+    ");
+    let lock =
+        std::fs::File::options().write(true).open(installed.on_node("C/ProgramData/calicoctl-win/lock")).unwrap();
+    lock.lock().unwrap();
+    let busy = hint(&run(&installed, &["resume", "-y"], 14));
+    assert_eq!(busy, "wait for it with: calicoctl-win status --wait --sandbox node");
+    drop(lock);
+
+    let broken = with_several_failures();
+    broken.write("my node.yaml", same);
+    let wanted = "Start-Service containerd\n\
+                  calicoctl-win preflight --fix -c \"my node.yaml\" --sandbox node  # does the same, and asks first";
+    let install = run(&broken, &["install", "-y", "-c", "my node.yaml"], 3)["error"]["checks"].take();
+    let preflight = run(&broken, &["preflight", "-c", "my node.yaml"], 3)["checks"].take();
+    for checks in [install, preflight] {
+        let stopped = checks.as_array().unwrap().iter().find(|check| check["id"] == "RuntimeRunning").unwrap();
+        assert_eq!(stopped["fix"], wanted);
+    }
+}
 
 #[test]
 fn json_is_one_document_with_the_result_of_the_run() {
@@ -14,7 +71,7 @@ fn json_is_one_document_with_the_result_of_the_run() {
     assert_eq!(result["changed"], true);
     assert_eq!((&result["exit_code"], &result["exit_name"]), (&0.into(), &"OK".into()));
     assert_eq!(result["generation"], 1);
-    assert_eq!(result["error"], serde_json::Value::Null);
+    assert_eq!(result["error"], Value::Null);
     let log = result["log"].as_str().unwrap();
     assert!(lab.path(log).is_file(), "{log}");
     assert_eq!(lab.read("C/ProgramData/calicoctl-win/state/last-run.json").trim(), result.to_string());
@@ -60,10 +117,10 @@ fn ndjson_reports_the_run_from_its_first_line_to_its_result() {
 fn yaml_is_the_same_document() {
     let lab = Lab::installed();
     let yaml = lab.run("status -o yaml").exits(0);
-    let from_yaml: serde_json::Value = serde_yaml::from_str(&yaml.stdout).unwrap();
+    let from_yaml: Value = serde_yaml::from_str(&yaml.stdout).unwrap();
     assert_eq!(from_yaml, lab.run("status -o json").exits(0).json());
     let result = lab.run("install -y -o yaml").exits(0);
-    let result: serde_json::Value = serde_yaml::from_str(&result.stdout).unwrap();
+    let result: Value = serde_yaml::from_str(&result.stdout).unwrap();
     assert_eq!((&result["kind"], &result["changed"]), (&"RunResult".into(), &false.into()));
 }
 
@@ -154,7 +211,7 @@ fn each_failed_check_has_its_own_fix_with_one_command_a_line() {
         why: kubelet and the pods' network require a running container runtime
         fix:
           Start-Service containerd
-          calicoctl-win preflight --fix  # does the same, and asks first
+          calicoctl-win preflight --fix --sandbox node  # does the same, and asks first
       CniConfig: other configurations in the CNI folder: 05-flannel.conflist (flannel)
         why: the container runtime uses the first file in its CNI folder, so with two plugins the file names decide which one is used
         fix: move the other plugin's file out of the CNI folder, or set spec.calicoNetwork.backend: none to keep that plugin
@@ -173,7 +230,7 @@ fn each_failed_check_has_its_own_fix_with_one_command_a_line() {
     let result = lab.run("install -y -o json").exits(3).json();
     let report = lab.run("preflight -o json").exits(3).json();
     let checks = report["checks"].as_array().unwrap().iter();
-    let theirs: Vec<&serde_json::Value> = checks.filter(|check| check["status"] == "fail").collect();
+    let theirs: Vec<&Value> = checks.filter(|check| check["status"] == "fail").collect();
     assert_eq!(result["error"]["checks"].as_array().unwrap().iter().collect::<Vec<_>>(), theirs);
     assert!(theirs.len() == 3 && !result["error"]["hint"].as_str().unwrap().contains(';'), "{result}");
 
@@ -254,7 +311,7 @@ fn a_wrong_command_line_is_reported_in_every_format() {
         assert!(told.stdout.contains("<error") && told.stdout.contains("--bogus"), "{told}");
     }
     let yaml = lab.bare("instal -oyaml").exits(64);
-    let result: serde_json::Value = serde_yaml::from_str(&yaml.stdout).unwrap();
+    let result: Value = serde_yaml::from_str(&yaml.stdout).unwrap();
     assert_eq!((&result["exit_name"], yaml.stderr.as_str()), (&"USAGE".into(), ""));
 }
 

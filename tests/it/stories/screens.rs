@@ -129,7 +129,7 @@ fn failed_checks_as_blocks() {
         why: kubelet and the pods' network require a running container runtime
         fix:
           Start-Service containerd
-          calicoctl-win preflight --fix  # does the same, and asks first
+          calicoctl-win preflight --fix --sandbox node  # does the same, and asks first
       CniConfig: other configurations in the CNI folder: 05-flannel.conflist
           (flannel)
         why: the container runtime uses the first file in its CNI folder, so with
@@ -157,7 +157,7 @@ fn failed_checks_as_blocks() {
              why: kubelet and the pods' network require a running container runtime
              fix:
                Start-Service containerd
-               calicoctl-win preflight --fix  # does the same, and asks first
+               calicoctl-win preflight --fix --sandbox node  # does the same, and asks first
     ");
     let _every = screen(|| lab.copy(), "preflight --all", 3);
 }

@@ -101,7 +101,7 @@ fn a_network_that_version_2_of_hns_no_longer_shows_makes_the_node_degraded() {
         reasons,
         ["version 2 of HNS does not show the HNS network Calico: Calico and kube-proxy do not find it"]
     );
-    assert_eq!(status["problems"][0]["command"], "calicoctl-win explain HnsNetworkUnseen --sandbox node", "{status:#}");
+    assert_eq!(status["problems"][0]["command"], "calicoctl-win explain HnsNetworkUnseen", "{status:#}");
 }
 
 #[test]
