@@ -133,7 +133,8 @@ enum Line {
 pub struct Journal {
     pub header: Header,
     pub originals: Owned,
-    /// The last step that was begun: its number, the number of steps, and its item.
+    /// The last step that was begun: the number of its phase, which the screen shows too, the number of phases, and its
+    /// item.
     pub last_step: Option<(usize, usize, Id)>,
     /// Whether a step on the machine was begun.
     on_machine: bool,
@@ -192,7 +193,7 @@ impl Header {
     }
 }
 
-/// For example `install (run R, since T), at step 7 of 23: service CalicoNode`.
+/// For example `install (run R, since T), at step 4 of 11: service CalicoNode`.
 impl Display for Journal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Header { command, run, started, .. } = &self.header;

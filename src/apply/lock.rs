@@ -14,6 +14,7 @@ use crate::fault::{Exit, Fault};
 use crate::item::Access;
 use crate::node::{Node, OpenFile, STATE_DIR, record};
 use crate::report::event::Sink;
+use crate::report::time::at;
 use crate::values::WinPath;
 use crate::wait::{self, Wait};
 
@@ -171,7 +172,7 @@ fn read(about: &std::path::Path) -> Option<Holder> {
 fn busy(holder: Option<&Holder>) -> Fault {
     let what = match holder {
         Some(Holder { run, command, pid, since }) => {
-            format!("another run holds the lock: `{command}` (run {run}, process {pid}) since {since:.0}")
+            format!("another run holds the lock: `{command}` (run {run}, process {pid}) since {}", at(*since))
         }
         None => "another run holds the lock".into(),
     };

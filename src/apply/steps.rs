@@ -19,6 +19,7 @@ use crate::plan::diff::diff;
 use crate::plan::order::{NODE_SERVICE, phase};
 use crate::plan::{Owned, Step, Target};
 use crate::report::event::{Event, Sink};
+use crate::values::WinPath;
 use crate::wait::Wait;
 
 /// How long a file may look wrong after the last step: Calico's node startup rewrites `nodename`, and empties it first.
@@ -148,7 +149,10 @@ impl<'a> Engine<'a> {
                 if at < self.proven {
                     cancel::check()?;
                 }
-                self.journal.step(self.node, at + 1, steps.len(), step.id())?;
+                if let Some(doing) = doing(step) {
+                    (self.events)(Event::Log { message: doing });
+                }
+                self.journal.step(self.node, index + 1, phases.len(), step.id())?;
                 self.downtime.before(step, self.node.now());
                 match self.take_step(step, &steps, goal) {
                     Ok(message) => said = message.or(said),
@@ -393,6 +397,35 @@ fn phases(steps: &[Step]) -> Vec<(&'static str, usize)> {
         }
     }
     phases
+}
+
+/// What a step does to an item, in the user's words. Waits and the drain have events of their own.
+fn doing(step: &Step) -> Option<String> {
+    let id = step.id();
+    let (target, path) = (id.target(), id.path());
+    let name = match id {
+        Id::Running(_) | Id::Service(_) => format!("service {target}"),
+        Id::DependsOn(_) => format!("the dependencies of service {target}"),
+        Id::Network(_) => format!("HNS network {target}"),
+        Id::Route(_) => format!("route {target}"),
+        Id::Adapter(_) => format!("the address of adapter {target}"),
+        Id::Firewall(_) => format!("firewall rule {target}"),
+        Id::RegValue { name, .. } => format!("registry value {name}"),
+        Id::CniConf(_) => format!("the CNI configuration {}", path.map_or("", WinPath::name)),
+        Id::File(_) | Id::Dir(_) | Id::Tree(_) => path.map_or(target, ToString::to_string),
+        Id::Cordon(_) | Id::Achieved(_) | Id::CalicoIsUp(_) => format!("Node {target}"),
+    };
+    let verb = match step {
+        Step::Vacate { .. } => "removing pods' endpoints from",
+        Step::Put { id: Id::Running(_), after: Some(_), .. } => "starting",
+        Step::Put { id: Id::Running(_), .. } => "stopping",
+        Step::Put { id, .. } if id.is_in_cluster() => "updating",
+        Step::Put { after: None, .. } => "removing",
+        Step::Put { before: None, .. } => "creating",
+        Step::Put { .. } => "changing",
+        Step::Await { .. } | Step::Drain { .. } => return None,
+    };
+    Some(format!("{verb} {name}"))
 }
 
 /// What a phase did, in one line.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use super::components::{Component, LogOf};
+use crate::config::types::Wait;
 use crate::run::options::{
     Apply, Confirm, Global, Install, Node, Reconfigure, Repair, Resume, Rollback, Source, Uninstall, Upgrade,
 };
@@ -151,7 +152,7 @@ pub struct Preflight {
     pub wait: bool,
     /// How long to wait, for example 90s or 10m
     #[arg(long, value_name = "TIME", default_value = "10m", env = "CALICO_WIN_TIMEOUT")]
-    pub timeout: String,
+    pub timeout: Wait,
     /// Fix what can be fixed automatically; asks first
     #[arg(long)]
     pub fix: bool,
@@ -213,7 +214,7 @@ pub struct Status {
     pub wait: bool,
     /// How long to wait, for example 90s or 10m
     #[arg(long, value_name = "TIME", default_value = "10m", env = "CALICO_WIN_TIMEOUT")]
-    pub timeout: String,
+    pub timeout: Wait,
     /// Show it again every two seconds until Ctrl-C
     #[arg(long, conflicts_with_all = ["wait", "run"])]
     pub watch: bool,
@@ -280,6 +281,9 @@ pub enum Config {
         /// Write it here instead of printing it; an existing file is left alone
         #[arg(value_name = "FILE")]
         file: Option<PathBuf>,
+        /// Write every field, with its default
+        #[arg(long)]
+        full: bool,
     },
     /// Create a config from the config.ps1 of Calico's scripts, which is read and never run
     Import {

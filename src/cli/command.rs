@@ -2,12 +2,14 @@
 //! completion, and with variables in the forms that scripts use.
 
 use std::env;
+use std::ffi::OsString;
 use std::path::Path;
 
 use clap::builder::StyledStr;
 use clap::{Arg, ArgAction, Command, CommandFactory};
 use clap_complete::CompletionCandidate;
 use clap_complete::engine::ArgValueCandidates;
+use serde_json::Value;
 
 use super::args::{Cli, EXAMPLES, GROUPS};
 use crate::apply::standing::Standing;
@@ -16,6 +18,7 @@ use crate::node::Node;
 use crate::node::sandbox::SandboxNode;
 use crate::preflight;
 use crate::report::{explain, screen};
+use crate::run::records;
 
 /// The prefix of our variables.
 const VARIABLES: &str = "CALICO_WIN_";
@@ -25,7 +28,15 @@ const HELP: usize = 100;
 
 /// The tree for a shell that completes a command line: there every option is offered.
 pub(super) fn to_complete() -> Command {
-    each_argument(Cli::command(), &with_candidates)
+    // clap offers a hidden option if nothing else begins like it. This process ends at once.
+    let unseen = |arg: Arg| {
+        if !arg.is_hide_set() {
+            return arg;
+        }
+        let name: &'static str = format!("~{}", arg.get_id()).leak();
+        arg.long(name)
+    };
+    each_argument(Cli::command(), &|arg| with_candidates(unseen(arg)))
 }
 
 /// The tree that a command line is parsed with.
@@ -134,18 +145,37 @@ fn with_candidates(arg: Arg) -> Arg {
             explain::ids().map(CompletionCandidate::new).chain(paths().map(candidate)).collect()
         })),
         "to" | "generation" => arg.add(ArgValueCandidates::new(|| generations().unwrap_or_default())),
+        "run" => arg.add(ArgValueCandidates::new(|| runs().unwrap_or_default())),
         _ => arg,
     }
 }
 
-/// Returns the generations of this machine, or of the sandbox that the variable names; none if they cannot be read.
+/// Opens this machine, or the sandbox that the command line or the variable names.
+fn node() -> anyhow::Result<Box<dyn Node>> {
+    let words: Vec<OsString> = env::args_os().collect();
+    let after = words.iter().position(|word| word == "--sandbox").and_then(|at| words.get(at + 1)).cloned();
+    let within = || words.iter().find_map(|word| Some(word.to_str()?.strip_prefix("--sandbox=")?.into()));
+    match after.or_else(within).or_else(|| env::var_os("CALICO_WIN_SANDBOX")) {
+        Some(folder) => Ok(Box::new(SandboxNode::open(Path::new(&folder))?)),
+        None => crate::node::machine(),
+    }
+}
+
+/// Returns the generations of the node.
 fn generations() -> anyhow::Result<Vec<CompletionCandidate>> {
-    let node: Box<dyn Node> = match env::var_os("CALICO_WIN_SANDBOX") {
-        Some(folder) => Box::new(SandboxNode::open(Path::new(&folder))?),
-        None => crate::node::machine()?,
-    };
-    let receipts = Standing::load(&*node)?.receipts;
+    let receipts = Standing::load(&*node()?)?.receipts;
     Ok(receipts.iter().map(|receipt| CompletionCandidate::new(receipt.generation.to_string())).collect())
+}
+
+/// Returns the runs on the node, the newest first.
+fn runs() -> anyhow::Result<Vec<CompletionCandidate>> {
+    let mut runs = records::all(&*node()?)?;
+    runs.sort_by(|one, other| other["run"].as_str().cmp(&one["run"].as_str()));
+    let candidate = |run: &Value| {
+        let command = run["command"].as_str().map(|command| command.to_owned().into());
+        Some(CompletionCandidate::new(run["run"].as_str()?).help(command))
+    };
+    Ok(runs.iter().filter_map(candidate).collect())
 }
 
 #[cfg(test)]

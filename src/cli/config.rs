@@ -3,18 +3,20 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use serde_json::Value;
 
 use super::args::Config;
 use super::documents::{ConfigDiff, ConfigValidation, EffectiveConfig, EffectiveField};
 use crate::apply::standing::Standing;
 use crate::apply::store;
-use crate::config;
+use crate::config::{self, FieldHelp};
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::plan::show::{SettingChange, shown};
-use crate::report::document::RunResult;
+use crate::report::document::{API_VERSION, RunResult};
+use crate::report::reporter::Format;
+use crate::report::text::harmless;
 use crate::run::Ending;
 use crate::run::app::App;
 use crate::run::context::{Context, gather};
@@ -24,13 +26,17 @@ use crate::run::prepare::effective;
 use crate::run::sources::{Choice, Sources};
 use crate::run::verb::{APPLY, PREFLIGHT};
 use crate::settings::Resolved;
+use crate::yaml;
 
 pub(crate) fn run(verb: &Config, app: &mut App) -> Result<Ending> {
     match verb {
-        Config::Init { file } => init(file.as_deref(), app),
+        Config::Init { file, full } => init(file.as_deref(), *full, app),
         Config::Import { file, live: _, out } => super::import::run(file.as_deref(), out.as_deref(), app),
-        Config::Show { applied: true, .. } => show_applied(app),
-        Config::Show { origins, .. } => show(*origins, app),
+        Config::Show { origins, applied } => {
+            // Text is a document too: warnings are comments in it.
+            app.reporter.only_documents();
+            if *applied { show_applied(app) } else { show(*origins, app) }
+        }
         Config::Diff => diff(app),
         Config::Validate { files } => validate(files, app),
         Config::Schema => {
@@ -40,15 +46,27 @@ pub(crate) fn run(verb: &Config, app: &mut App) -> Result<Ending> {
     }
 }
 
-fn init(file: Option<&Path>, app: &mut App) -> Result<Ending> {
+fn init(file: Option<&Path>, full: bool, app: &mut App) -> Result<Ending> {
+    let text = if full { config::template() } else { config::START.into() };
     let Some(file) = file else {
-        app.reporter.raw(&config::template());
+        match app.reporter.format() {
+            Format::Text | Format::Yaml => app.reporter.raw(&text),
+            // The config itself, without the fields of this program's own documents.
+            Format::Json => {
+                let config: Value = yaml::read(&text).context("read the template")?;
+                app.reporter.raw(&format!("{config:#}\n"));
+            }
+            Format::Ndjson | Format::Junit => {
+                let fault = Fault::new(Exit::Usage, "Usage", "a config is one document, of text, YAML or JSON");
+                return Err(fault.hint("name a file for it: calicoctl-win config init node.yaml").into());
+            }
+        }
         return Ok(Ending::Quiet);
     };
     if app.global.dry_run {
         return app.would(format!("write {}", file.display()));
     }
-    super::import::write_new(file, &config::template())?;
+    super::import::write_new(file, &text)?;
     app.done(true, format!("wrote {}", file.display()))
 }
 
@@ -62,12 +80,28 @@ fn resolved(app: &mut App, context: &Context, node: &dyn Node) -> Result<Resolve
 }
 
 fn show(origins: bool, app: &mut App) -> Result<Ending> {
-    let (node, context) = app.look(&PREFLIGHT, &Choice::default())?;
+    let (node, context) = match app.look(&PREFLIGHT, &Choice::default()) {
+        Err(error) if Fault::id_of(&error) == "NotWindows" => return show_named(origins, app),
+        looked => looked?,
+    };
     let fields = resolved(app, &context, &*node)?.origins;
     let fields: Vec<_> = fields
         .iter()
         .map(|field| (field.path.clone(), shown(&field.path, &field.value), field.from.to_string()))
         .collect();
+    show_fields(app, &fields, origins)
+}
+
+/// Shows what files, variables and flags set: on a workstation nothing else is known.
+fn show_named(origins: bool, app: &mut App) -> Result<Ending> {
+    let layered = Sources::named(app, &Source::default()).read(None, &Standing::default())?;
+    app.warn("DefaultsNotShown", "this machine is not Windows: fields without a value depend on the node");
+    let named = |FieldHelp { path, .. }| {
+        let (value, origin) = (layered.value(&path)?, layered.origin(&path)?);
+        Some((shown(&path, &value), origin.to_string(), path))
+    };
+    let fields: Vec<_> =
+        config::fields().filter_map(named).map(|(value, origin, path)| (path, value, origin)).collect();
     show_fields(app, &fields, origins)
 }
 
@@ -91,21 +125,38 @@ fn show_applied(app: &mut App) -> Result<Ending> {
 }
 
 fn show_fields(app: &mut App, fields: &[(String, Value, String)], origins: bool) -> Result<Ending> {
+    if app.reporter.is_text() {
+        let notes: String = app.record().warnings.iter().map(|warning| format!("# {warning}\n")).collect();
+        app.reporter.raw(&harmless(&(notes + &as_yaml(fields, origins)?)));
+        return Ok(Ending::Quiet);
+    }
     let document = |(path, value, origin): &(String, Value, String)| EffectiveField {
         path: path.clone(),
         value: value.clone(),
         origin: origin.clone(),
     };
-    let documents = fields.iter().map(document).collect();
-    let width = fields.iter().map(|(path, ..)| path.len()).max().unwrap_or(0);
-    let line = |(path, value, origin): &(String, Value, String)| {
-        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    app.reporter.document(&EffectiveConfig { fields: fields.iter().map(document).collect() }, "");
+    Ending::shown(Exit::Ok, "shown")
+}
+
+/// The fields, sorted by their paths, as a document; with each value's origin as a comment.
+fn as_yaml(fields: &[(String, Value, String)], origins: bool) -> Result<String> {
+    let mut text = format!("apiVersion: {API_VERSION}\nkind: NodeInstallation\n");
+    let mut sections: Vec<&str> = Vec::new();
+    for (path, value, origin) in fields {
+        let mut names: Vec<&str> = path.split('.').collect();
+        let name = names.pop().unwrap_or_default();
+        let known = names.iter().zip(&sections).take_while(|(one, other)| one == other).count();
+        for (depth, section) in names.iter().enumerate().skip(known) {
+            text.push_str(&format!("{:depth$}{section}:\n", "", depth = 2 * depth));
+        }
+        // Lists and objects are on one line, as JSON.
+        let value = if value.is_string() { serde_yaml::to_string(value)? } else { value.to_string() };
         let from = if origins { format!("   # {origin}") } else { String::new() };
-        format!("{path:<width$}  {value}{from}\n")
-    };
-    let text: String = fields.iter().map(line).collect();
-    app.reporter.document(&EffectiveConfig { fields: documents }, &text);
-    Ok(Ending::Quiet)
+        text.push_str(&format!("{:depth$}{name}: {}{from}\n", "", value.trim_end(), depth = 2 * names.len()));
+        sections = names;
+    }
+    Ok(text)
 }
 
 /// Compares the config that a change would start from with the one that the node was made with.

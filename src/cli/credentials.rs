@@ -19,6 +19,7 @@ use crate::item::{Access, Id};
 use crate::node::{Node, files};
 use crate::paths;
 use crate::report::document::{Credential, CredentialsReport};
+use crate::report::time::at;
 use crate::run::Ending;
 use crate::run::app::App;
 use crate::run::context::Remote;
@@ -46,14 +47,14 @@ fn show(app: &mut App) -> Result<Ending> {
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(["KIND", "SUBJECT", "EXPIRES", "ORIGIN", "PATH"]);
     for one in &report.credentials {
-        let expires = one.expires.map_or_else(|| "never".to_owned(), |expires| format!("{expires:.0}"));
+        let expires = one.expires.map_or_else(|| "never".to_owned(), at);
         let (subject, origin) = (one.subject.clone().unwrap_or_default(), one.origin.clone());
         table.add_row([one.kind.clone(), subject, expires, origin, one.path.clone()]);
     }
     let mut text: String = table.lines().map(|line| line.trim().to_owned() + "\n").collect();
     for one in &report.credentials {
         if let Some(from) = one.renewed_from {
-            text.push_str(&format!("{} is renewed by CalicoNode from {from:.0} on\n", one.path));
+            text.push_str(&format!("{} is renewed by CalicoNode from {} on\n", one.path, at(from)));
         }
         for problem in &one.problems {
             text.push_str(&format!("! {}: {problem}\n", one.path));

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::fault::Exit;
 use crate::report::document::{History, PastRun};
+use crate::report::time::columns;
 use crate::run::app::App;
 use crate::run::{Ending, records};
 
@@ -15,17 +16,23 @@ pub(crate) fn run(app: &mut App) -> Result<Ending> {
     runs.sort_by(|one, other| one.run.cmp(&other.run));
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(["STARTED", "COMMAND", "BY", "RESULT", "GENERATION", "RUN"]);
+    let detail = app.global.verbose > 0;
+    let header = ["STARTED", "AGE", "COMMAND", "RESULT", "GEN", "BY", "RUN"];
+    table.set_header(&header[..if detail { 7 } else { 5 }]);
     for run in &runs {
         let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "?".into());
-        table.add_row([
-            run.started.map_or_else(|| "?".into(), |at| format!("{at:.0}")),
+        let [started, age] = run.started.map_or_else(|| ["?".into(), String::new()], columns);
+        let mut row = vec![
+            started,
+            age,
             text(&run.command),
-            text(&run.user),
             run.result.clone().unwrap_or_else(|| "not ended".into()),
             run.generation.map_or_else(String::new, |generation| generation.to_string()),
-            run.run.clone(),
-        ]);
+        ];
+        if detail {
+            row.extend([text(&run.user), run.run.clone()]);
+        }
+        table.add_row(row);
     }
     let mut text: String = table.lines().map(|line| line.trim().to_owned() + "\n").collect();
     if runs.is_empty() {

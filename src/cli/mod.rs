@@ -45,7 +45,12 @@ const COMPLETE: &str = "CALICO_WIN_COMPLETE";
 pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
     // A call by shell completion ends here.
     CompleteEnv::with_factory(command::to_complete).var(COMPLETE).complete();
-    let args: Vec<OsString> = args.into_iter().collect();
+    let mut args: Vec<OsString> = args.into_iter().collect();
+    // Short for `--help`, and the same text.
+    if args.get(1).is_some_and(|word| word == "help") {
+        args.remove(1);
+        args.push("--help".into());
+    }
     let cli = match command::command().try_get_matches_from(&args).and_then(|m| Cli::from_arg_matches(&m)) {
         Ok(cli) => cli,
         Err(error) => return usage::usage(error, &args),

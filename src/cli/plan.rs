@@ -28,16 +28,24 @@ pub(crate) fn run(args: &Args, app: &mut App) -> Result<Ending> {
     } else {
         let choice = Choice { source: args.source.clone(), ..Choice::default() };
         let row = if args.uninstall { &UNINSTALL } else { &APPLY };
+        if args.print_facts {
+            // What it writes is read by --facts.
+            app.reporter.only_documents();
+        }
         let (mut node, context) = app.look(row, &choice)?;
+        let op = &mut Operation { app, context: &context, node: &mut *node, row };
         if args.uninstall {
-            uninstall::look(&*node, &context.standing, &context.facts)?.2
+            uninstall::plan(op)?
         } else {
-            let op = &mut Operation { app, context: &context, node: &mut *node, row };
             let prepared = prepare(op, None, (None, &DrainFlags::default()), Purpose::Look)?;
             if args.print_facts {
                 let facts = prepared.facts();
-                app.reporter.document(&facts, &serde_json::to_string_pretty(&facts)?);
-                return Ok(Ending::Quiet);
+                if app.reporter.is_text() {
+                    app.reporter.raw(&format!("{}\n", serde_json::to_string_pretty(&facts)?));
+                    return Ok(Ending::Quiet);
+                }
+                app.reporter.document(&facts, "");
+                return Ending::shown(Exit::Ok, "the facts of this node");
             }
             if let Some(file) = &args.out {
                 let Prepared { planned, about, whole_config, .. } = &prepared;

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use super::args::Preflight;
 use super::checks::show;
 use super::selftest;
-use super::status::{limit, wait_for};
+use super::status::wait_for;
 use crate::fault::Fault;
 use crate::item::{Id, State};
 use crate::node::{Node, trust};
@@ -41,7 +41,7 @@ impl Round {
 }
 
 pub(crate) fn run(args: &Preflight, app: &mut App) -> Result<Ending> {
-    let limit = if args.wait { limit(&args.timeout)? } else { Duration::ZERO };
+    let limit = if args.wait { args.timeout.length() } else { Duration::ZERO };
     let mut node = app.node()?;
     let mut round = look(app, args, &mut *node)?;
     let wait = Wait { what: Some("all checks to pass"), limit, pause: PAUSE, rest: &mut wait::sleep };

@@ -12,6 +12,7 @@ use crate::item::State;
 use crate::node::Node;
 use crate::plan::show;
 use crate::report::document::{Generation, Generations};
+use crate::report::time::{at, columns};
 use crate::run::Ending;
 use crate::run::app::App;
 use crate::run::generations::{installed, no_such};
@@ -54,17 +55,19 @@ fn list(app: &mut App, node: &dyn Node, standing: &Standing) -> Result<Ending> {
     let document = Generations { generations: lines.collect::<Result<_>>()? };
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(["GENERATION", "FINISHED", "COMMAND", "CALICO", "BACKEND", "VNI", ""]);
+    table.set_header(["GEN", "FINISHED", "AGE", "COMMAND", "CALICO", "BACKEND", "VNI", "STATE"]);
     for line in &document.generations {
         let note = match (line.standing, line.can_go_back) {
-            (true, _) => "stands",
-            (false, true) => "can be restored",
+            (true, _) => "current",
+            (false, true) => "kept",
             (false, false) => "",
         };
         let or_none = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".into());
+        let [finished, age] = columns(line.finished);
         table.add_row([
             line.generation.to_string(),
-            format!("{:.0}", line.finished),
+            finished,
+            age,
             line.command.clone(),
             or_none(&line.calico_version),
             or_none(&line.backend),
@@ -111,8 +114,11 @@ fn is_complete(node: &dyn Node, receipt: &Receipt) -> Result<bool> {
 
 fn text(receipt: &Receipt, line: &Generation) -> String {
     let mut text = format!(
-        "Generation {} by {} (run {}), {:.0}\n",
-        receipt.generation, receipt.command, receipt.run, receipt.finished
+        "Generation {} by {} (run {}), {}\n",
+        receipt.generation,
+        receipt.command,
+        receipt.run,
+        at(receipt.finished)
     );
     match &receipt.about {
         None => text.push_str("Nothing is installed.\n"),

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use anyhow::Result;
 use comfy_table::{ContentArrangement, Table, presets};
-use jiff::Timestamp;
 
 use super::args::Status;
 use super::documents::Run;
@@ -15,7 +14,7 @@ use crate::apply::lock;
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::report::document::{NodeStatus, Overall, Problem, RunResult, ServiceStatus};
-use crate::report::text::at;
+use crate::report::time::at;
 use crate::run::Ending;
 use crate::run::app::App;
 use crate::run::node_status::{
@@ -34,7 +33,7 @@ pub(crate) fn run(args: &Status, app: &mut App) -> Result<Ending> {
     if args.watch {
         return watch(app);
     }
-    let limit = limit(&args.timeout)?;
+    let limit = args.timeout.length();
     let mut node = app.node()?;
     let mut status = measure(app, &*node)?;
     if args.wait {
@@ -83,12 +82,6 @@ fn watch(app: &mut App) -> Result<Ending> {
     }
 }
 
-pub(super) fn limit(text: &str) -> Result<Duration> {
-    let wait: crate::config::types::Wait =
-        text.parse().map_err(|why: String| Fault::new(Exit::Usage, "Usage", format!("--timeout: {why}")))?;
-    Ok(wait.length())
-}
-
 /// Waits until something is so, and shows the wait. Returns whether it is.
 pub(super) fn wait_for(
     app: &mut App,
@@ -105,7 +98,7 @@ pub(super) fn wait_for(
 
 /// Shows one run: its result, or its progress.
 fn one_run(app: &mut App, args: &Status, run: &str) -> Result<Ending> {
-    let limit = if args.wait { limit(&args.timeout)? } else { Duration::ZERO };
+    let limit = if args.wait { args.timeout.length() } else { Duration::ZERO };
     let mut node = app.node()?;
     let known = records::find(&*node, run)?;
     let (mut record, mut journal, mut state) = (None, None, "");
@@ -197,7 +190,7 @@ fn text(status: &NodeStatus, app: &App) -> String {
     for credential in &status.credentials {
         let until = credential
             .expires
-            .map_or_else(|| "token does not expire".into(), |expires| format!("token valid until {expires:.0}"));
+            .map_or_else(|| "token does not expire".into(), |expires| format!("token valid until {}", at(expires)));
         table.add_row(["Credentials".into(), credential.kind.clone(), until]);
     }
     if let Some(node) = &status.node {
@@ -217,7 +210,7 @@ fn text(status: &NodeStatus, app: &App) -> String {
     if let Some(trial) = status.trial.as_ref().filter(|_| given_up.is_none()) {
         let when = trial.deadline.map_or_else(
             || "unless its run ends well".into(),
-            |deadline| format!("at {} unless you run: {}", at(deadline, Timestamp::now()), app.command("confirm")),
+            |deadline| format!("at {} unless you run: {}", at(deadline), app.command("confirm")),
         );
         text.push_str(&format!("! NOT confirmed: reverts to generation {} {when}\n", trial.from));
     }

@@ -35,7 +35,7 @@ pub(super) fn usage(error: Error, args: &[OsString]) -> i32 {
     let fault = match error.kind() {
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => no_command(&tree, args),
         ErrorKind::InvalidSubcommand => no_such_command(&tree, &error, args),
-        _ => of_variable(&tree, &error, args).unwrap_or_else(|| usage_fault(&error.render().to_string())),
+        _ => of_variable(&tree, &error, args).unwrap_or_else(|| usage_fault(&tree, &error, args)),
     };
     let result = RunResult::failed(&fault.into());
     Reporter::new(style, &app::run_id()).finish(&result);
@@ -82,7 +82,8 @@ fn no_command(tree: &Command, args: &[OsString]) -> Fault {
         .hint(format!("see: {name} --help"))
 }
 
-/// Suggests the one command that is most similar to what was typed; never uninstall, which a typo must not suggest.
+/// Suggests the one command, or alias of one, that is most similar to what was typed; never uninstall, which a typo must
+/// not suggest.
 fn no_such_command(tree: &Command, error: &Error, args: &[OsString]) -> Fault {
     let typed = match error.get(ContextKind::InvalidSubcommand) {
         Some(ContextValue::String(typed)) => typed.as_str(),
@@ -90,7 +91,8 @@ fn no_such_command(tree: &Command, error: &Error, args: &[OsString]) -> Fault {
     };
     let (group, name) = reached(tree, args);
     let fault = Fault::new(Exit::Usage, "Usage", format!("`{name}` has no command `{typed}`"));
-    match meant(typed, &visible(group)) {
+    let aliases = group.get_subcommands().filter(|verb| !verb.is_hide_set()).flat_map(Command::get_all_aliases);
+    match meant(typed, &visible(group).into_iter().chain(aliases).collect::<Vec<_>>()) {
         Some(verb) => fault.hint(format!("did you mean: {name} {verb}")),
         None => fault.hint(format!("see: {name} --help")),
     }
@@ -106,34 +108,53 @@ fn meant<'a>(typed: &str, verbs: &[&'a str]) -> Option<&'a str> {
     allowed.filter(|verb| alike(verb) >= ALIKE).max_by(|one, other| alike(one).total_cmp(&alike(other)))
 }
 
-/// Names the variable of a value that was not typed.
+/// Names the variable of a value that was not typed: one that is wrong, or that excludes something else.
 fn of_variable(tree: &Command, error: &Error, args: &[OsString]) -> Option<Fault> {
-    let Some(ContextValue::String(shown)) = error.get(ContextKind::InvalidArg) else { return None };
-    let flag = shown.split([' ', '=']).next()?;
-    let long = flag.strip_prefix("--")?;
-    let (verb, _) = reached(tree, args);
-    let arg = verb.get_arguments().chain(tree.get_arguments()).find(|arg| arg.get_long() == Some(long))?;
-    let typed = |word: &OsString| {
-        let word = word.to_string_lossy();
-        let short = arg.get_short().is_some_and(|short| word.starts_with(&format!("-{short}")));
-        word == flag || word.starts_with(&format!("{flag}=")) || short && !word.starts_with("--")
+    let flags = |kind| match error.get(kind) {
+        Some(ContextValue::String(shown)) => vec![flag(shown)],
+        Some(ContextValue::Strings(shown)) => shown.iter().map(|shown| flag(shown)).collect(),
+        _ => Vec::new(),
     };
-    if args.iter().any(typed) {
-        return None;
-    }
+    let named = [flags(ContextKind::InvalidArg), flags(ContextKind::PriorArg)].concat();
+    let (verb, _) = reached(tree, args);
+    let (arg, flag) = named.iter().find_map(|flag| {
+        let long = flag.strip_prefix("--")?;
+        let arg = verb.get_arguments().chain(tree.get_arguments()).find(|arg| arg.get_long() == Some(long))?;
+        Some((arg, *flag)).filter(|_| !is_typed(arg, flag, args))
+    })?;
     let variable = arg.get_env()?.to_str()?;
     let value = env::var(variable).ok()?;
+    if error.kind() == ErrorKind::ArgumentConflict {
+        let other = named.into_iter().find(|other| *other != flag)?;
+        let what = format!("the variable {variable} sets {flag}, which cannot be used with {other}");
+        return Some(Fault::new(Exit::Usage, "Usage", what).hint(format!("remove the variable, or {other}")));
+    }
     let takes = match error.get(ContextKind::ValidValue) {
         Some(ContextValue::Strings(values)) if !values.is_empty() => format!("one of {}", values.join(", ")),
         _ if matches!(arg.get_action(), ArgAction::SetTrue) => "true or false".into(),
         _ => format!("a value that {flag} takes"),
     };
-    let what = format!("the variable {variable} is `{value}`, which {flag} does not take");
+    let why = std::error::Error::source(error).map_or_else(String::new, |why| format!(": {why}"));
+    let what = format!("the variable {variable} is `{value}`, which {flag} does not take{why}");
     Some(Fault::new(Exit::Usage, "Usage", what).hint(format!("set it to {takes}, or remove it")))
 }
 
+/// The flag of an argument as clap shows it, with its value.
+fn flag(shown: &str) -> &str {
+    shown.split([' ', '=', '[']).next().unwrap_or_default()
+}
+
+fn is_typed(arg: &Arg, flag: &str, args: &[OsString]) -> bool {
+    args.iter().any(|word| {
+        let word = word.to_string_lossy();
+        let short = arg.get_short().is_some_and(|short| word.starts_with(&format!("-{short}")));
+        word == flag || word.starts_with(&format!("{flag}=")) || short && !word.starts_with("--")
+    })
+}
+
 /// Splits clap's text into what went wrong (its first paragraph) and what to do (tips and usage).
-fn usage_fault(rendered: &str) -> Fault {
+fn usage_fault(tree: &Command, error: &Error, args: &[OsString]) -> Fault {
+    let rendered = error.render().to_string();
     let mut paragraphs = rendered.split("\n\n").map(|paragraph| {
         let lines: Vec<&str> = paragraph.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
         lines.join(" ")
@@ -144,7 +165,7 @@ fn usage_fault(rendered: &str) -> Fault {
         .filter(|paragraph| !paragraph.is_empty() && !paragraph.starts_with("For more information"))
         .map(|paragraph| paragraph.trim_start_matches("tip: ").replacen("Usage: ", "usage: ", 1))
         .collect();
-    rest.push("see: calicoctl-win --help".into());
+    rest.push(format!("see: {} --help", reached(tree, args).1));
     Fault::new(Exit::Usage, "Usage", what).hint(rest.join("\n"))
 }
 
@@ -191,7 +212,8 @@ mod tests {
     #[test]
     fn a_typo_suggests_one_command_and_never_uninstall() {
         let tree = Cli::command();
-        let verbs = visible(&tree);
+        let aliases = tree.get_subcommands().flat_map(Command::get_all_aliases);
+        let verbs: Vec<&str> = visible(&tree).into_iter().chain(aliases).collect();
         for (typed, wanted) in [
             ("instal", Some("install")),
             ("isntall", Some("install")),
@@ -200,6 +222,8 @@ mod tests {
             ("upgarde", Some("upgrade")),
             ("uninstal", Some("uninstall")),
             ("ninstall", Some("install")),
+            ("delet", Some("delete")),
+            ("rmeove", Some("remove")),
             ("verify", None),
             ("frobnicate", None),
             ("re", None),

@@ -180,8 +180,11 @@ pub fn fields() -> impl Iterator<Item = FieldHelp> {
     })
 }
 
-/// A valid document with comments, as `config init` writes it: the fields that most nodes need, then the others, each
-/// with its help.
+/// The document to start from, as `config init` writes it: the few fields that nodes differ in.
+pub const START: &str = include_str!("../../templates/start.yaml");
+
+/// A valid document with comments, as `config init --full` writes it: the fields that many nodes need, then the others,
+/// each with its help.
 pub fn template() -> String {
     const FIELDS: &str = include_str!("../../templates/config.yaml");
     let document = yaml::parse(FIELDS).expect("a test reads it").remove(0);

@@ -149,6 +149,9 @@ pub struct Plan {
     /// The endpoints of pods on networks that are deleted, and what happens to them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pods: Vec<AttachedPod>,
+    /// Calico is removed: what remains belongs to other products.
+    #[serde(skip)]
+    pub removes: bool,
     /// Identifies this plan: a saved one is refused if the node or the config has changed since.
     pub digest: String,
 }
@@ -234,6 +237,7 @@ impl Plan {
         Self {
             about_seconds,
             about_seconds_down,
+            removes: target.world.is_empty(),
             disruption: changes.iter().map(|change| change.disruption).max().unwrap_or_default(),
             needs_drain,
             digest: Sha256::of(text.as_bytes()).to_string(),
@@ -260,6 +264,9 @@ impl Plan {
     /// The plan as text for people: the settings that change, what it interrupts, and the number of changes. Items that
     /// interrupt pods or the host's network are named, the others only with `detail`.
     pub fn text(&self, detail: bool) -> String {
+        if self.changes.is_empty() && self.removes {
+            return "Nothing to do: Calico is not installed here by this tool.\n".into();
+        }
         if self.changes.is_empty() {
             return "Nothing to do: the node matches the config.\n".into();
         }
@@ -290,12 +297,9 @@ impl Plan {
         };
         let (counts, all, down) = (self.counts(), self.about_seconds, self.about_seconds_down);
         text.push_str(&format!("\nPlan: {counts}.\nDisruption: {disruption}.{drain}\n"));
-        if down > 0 {
-            text.push_str(&format!(
-                "Takes about {all} s{pods}; Calico's services are down for about {down} s of it.\n"
-            ));
-        }
-        text
+        let down =
+            if down > 0 { format!("; Calico's services are down for about {down} s of it") } else { String::new() };
+        text + &format!("Takes about {all} s{pods}{down}.\n")
     }
 
     fn interrupts(&self, what: Disruption) -> bool {
@@ -312,12 +316,13 @@ impl Plan {
 
     /// The items that change, a line each.
     fn items_text(&self, detail: bool) -> String {
-        // A change that no setting explains is drift, or a removal: then show the items. Also show what is done to
-        // other products' services.
-        let detail = detail || self.settings_diff.is_empty();
+        // A change that no setting explains is drift: then show the items. Also show what is done to other products'
+        // services, and what a removal restores.
+        let detail = detail || self.settings_diff.is_empty() && !self.removes;
         let first = self.settings_diff.iter().all(|setting| setting.before.is_none());
         let of_others = |change: &Change| {
-            let was_there = first && change.before.is_some();
+            let was_there =
+                if self.removes { change.action != Action::Delete } else { first && change.before.is_some() };
             let others_restart = word(change) == "restart" && !order::SERVICES.contains(&change.target.as_str());
             was_there || others_restart || handover(change).is_some()
         };
@@ -363,10 +368,31 @@ fn detail(change: &Change) -> String {
         return words;
     }
     match (&change.before, &change.after) {
+        (Some(before), Some(after)) if before != after && access(before) == access(after) => {
+            format!("{} -> {}", state(&inherited(before)), state(&inherited(after)))
+        }
         (Some(before), Some(after)) if before != after => format!("{} -> {}", state(before), state(after)),
-        (_, Some(after)) | (Some(after), None) => state(after),
+        (_, Some(after)) => state(after),
+        (Some(before), None) => state(&inherited(before)),
         _ => String::new(),
     }
+}
+
+/// Who may use a file or folder.
+const fn access(state: &State) -> Option<&Access> {
+    match state {
+        State::Dir { access } | State::File { access, .. } => Some(access),
+        _ => None,
+    }
+}
+
+/// The state without what is said of its access.
+fn inherited(state: &State) -> State {
+    let mut state = state.clone();
+    if let State::Dir { access } | State::File { access, .. } = &mut state {
+        *access = Access::Inherited;
+    }
+    state
 }
 
 /// What happens to a service that was registered with NSSM, by upstream's scripts or by hand.

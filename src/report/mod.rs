@@ -10,3 +10,4 @@ pub mod reporter;
 pub mod screen;
 pub mod stdout_queue;
 pub mod text;
+pub mod time;

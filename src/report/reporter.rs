@@ -24,6 +24,10 @@ const PROGRESS: Duration = Duration::from_millis(500);
 /// The same for piped text.
 const PIPED_PROGRESS: Duration = Duration::from_secs(10);
 
+/// The line of a wait, which has its time in its message, and that of a step.
+const WAITING: &str = "{spinner} {msg}";
+const DOING: &str = "{msg} {elapsed}";
+
 /// The output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum Format {
@@ -67,6 +71,8 @@ pub struct Stream {
     lines: AtomicU64,
     /// The phases in progress, the innermost last.
     open: Mutex<Vec<Open>>,
+    /// What is drawn below the text.
+    bar: Mutex<Option<ProgressBar>>,
 }
 
 /// A phase in progress.
@@ -81,6 +87,10 @@ struct Open {
 impl Stream {
     fn open(&self) -> MutexGuard<'_, Vec<Open>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn bar(&self) -> MutexGuard<'_, Option<ProgressBar>> {
+        self.bar.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -100,7 +110,6 @@ pub struct Reporter {
     waits: Option<String>,
     /// The phase that failed, for the result.
     pub failed_phase: Option<&'static str>,
-    bar: Option<ProgressBar>,
     /// Another process has printed all of this.
     silent: bool,
     /// The document that the verb ends with, and the same as text.
@@ -131,7 +140,6 @@ impl Reporter {
             told: None,
             waits: None,
             failed_phase: None,
-            bar: None,
             silent: false,
             shown: None,
             log: None,
@@ -143,6 +151,11 @@ impl Reporter {
     pub fn taking_over(style: Style, run: &str, lines: u64) -> Self {
         let stream = Stream { lines: AtomicU64::new(lines), ..Stream::default() };
         Self { silent: true, ..Self::continued(style, run, &Arc::new(stream)) }
+    }
+
+    /// Prints no text about the run until its end, only what it makes: that goes into a file.
+    pub fn only_documents(&mut self) {
+        self.silent = self.is_text();
     }
 
     /// Begins to print.
@@ -274,13 +287,20 @@ impl Reporter {
                     Some(Open { key, place: None, .. }) => format!("{key}: {waits}"),
                     None => waits,
                 };
-                self.spinner().set_message(text::harmless(&message));
+                self.spinner(WAITING).set_message(text::harmless(&message));
             }
             Event::DrainProgress { gone, total, blocked, ending, elapsed, limit } => {
                 let board = text::drain_board((*gone, *total), blocked, ending, *elapsed, *limit);
-                self.spinner().set_message(text::harmless(&board));
+                let board = screen::fitted(&text::harmless(&board), screen::columns(&std::io::stderr()), str::to_owned);
+                self.spinner(WAITING).set_message(board);
             }
-            Event::Log { message } if self.style.verbose => self.say(message),
+            Event::PhaseStarted { .. } => self.live(""),
+            Event::Log { message } => {
+                if self.style.verbose {
+                    self.say(message);
+                }
+                self.live(message);
+            }
             _ => {
                 if let Some(line) = text::line(event, self.phase_of(event).and_then(|open| open.place), self.columns) {
                     self.clear_bar();
@@ -312,10 +332,11 @@ impl Reporter {
             }
             return;
         }
-        if self.bar.as_ref().is_some_and(|bar| bar.message() != phase) {
+        if self.stream.bar().as_ref().is_some_and(|bar| bar.message() != phase) {
             self.clear_bar();
         }
-        let bar = self.bar.get_or_insert_with(|| {
+        let mut bar = self.stream.bar();
+        let bar = bar.get_or_insert_with(|| {
             let bar = total.map_or_else(ProgressBar::no_length, ProgressBar::new);
             let template = "        {msg:<8} {percent:>3}% [{wide_bar}] {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta} left";
             if let Ok(style) = ProgressStyle::with_template(template) {
@@ -330,18 +351,37 @@ impl Reporter {
         bar.set_position(current);
     }
 
-    fn spinner(&mut self) -> &ProgressBar {
-        self.bar.get_or_insert_with(|| {
+    /// Shows on a terminal what the current phase does, and for how long.
+    fn live(&mut self, doing: &str) {
+        let Some(columns) = screen::columns(&std::io::stderr()).filter(|_| std::io::stderr().is_terminal()) else {
+            return;
+        };
+        let transfers = self.stream.bar().as_ref().is_some_and(|bar| bar.length().is_some());
+        let open = self.stream.open().last().cloned();
+        if let Some(Open { key, place, .. }) = open.filter(|_| !self.style.quiet && !transfers) {
+            let line = text::live(&key, place, doing, columns);
+            let bar = self.spinner(DOING);
+            bar.reset_elapsed();
+            bar.set_message(line);
+        }
+    }
+
+    fn spinner(&mut self, template: &str) -> ProgressBar {
+        let mut bar = self.stream.bar();
+        let bar = bar.get_or_insert_with(|| {
             let bar = ProgressBar::new_spinner();
-            // The old Windows console has no Braille.
-            bar.set_style(ProgressStyle::default_spinner().tick_chars("-\\|/ "));
             bar.enable_steady_tick(Duration::from_millis(100));
             bar
-        })
+        });
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            // The old Windows console has no Braille.
+            bar.set_style(style.tick_chars("-\\|/ "));
+        }
+        bar.clone()
     }
 
     fn clear_bar(&mut self) {
-        if let Some(bar) = self.bar.take() {
+        if let Some(bar) = self.stream.bar().take() {
             bar.finish_and_clear();
         }
     }

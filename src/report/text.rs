@@ -3,12 +3,10 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
-use jiff::tz::TimeZone;
-
 use super::document::{Check, Failure, RunResult};
 use super::event::Event;
 use super::screen::broken;
+use super::time;
 use crate::values::count;
 
 /// A duration for people: `0.3s`, `72s`, `4m 05s`.
@@ -19,13 +17,6 @@ pub fn took(duration: Duration) -> String {
     } else {
         format!("{}m {:02}s", duration.as_secs() / 60, duration.as_secs() % 60)
     }
-}
-
-/// A future time for people: in local time, in UTC, and how long until then.
-pub fn at(time: Timestamp, now: Timestamp) -> String {
-    let local = time.to_zoned(TimeZone::system()).strftime("%H:%M:%S %Z");
-    let left = Duration::try_from(time.duration_since(now)).unwrap_or_default();
-    format!("{local} ({time:.0}, in {})", took(Duration::from_secs(left.as_secs())))
 }
 
 /// Text from elsewhere (an API server, a file, a service) may contain sequences that move the cursor or recolour the
@@ -96,7 +87,7 @@ pub fn line(event: &Event, numbers: Option<(usize, usize)>, columns: Option<usiz
         Event::ConfirmDeadline { deadline, command } => Some(format!(
             "{:<7} The change is live but NOT confirmed. It reverts at {} unless you run: {command}",
             "[NOTE]",
-            at(*deadline, Timestamp::now())
+            time::at(*deadline)
         )),
         Event::Warning { id, message } => Some(format!("{:<7} {id}: {message}", "[WARN]")),
         Event::PodBlocked { pod, why, .. } => Some(format!("{:<7} {:<15} {pod}: {why}", "[WAIT]", "drain")),
@@ -104,6 +95,14 @@ pub fn line(event: &Event, numbers: Option<(usize, usize)>, columns: Option<usiz
         // Verbs print checks and plans as a whole; the rest is for bars, `-v` and the log.
         _ => None,
     }
+}
+
+/// The line of a phase in progress, as it fits on the screen, without its time.
+pub fn live(phase: &str, numbers: Option<(usize, usize)>, doing: &str, columns: usize) -> String {
+    let tag = numbers.map(|(index, total)| format!("[{index:>2}/{total}]")).unwrap_or_default();
+    let line = harmless(format!("{tag:<7} {phase:<15} {doing}").trim_end()).replace('\n', " ");
+    let dots = "...";
+    line.chars().take(columns.saturating_sub(dots.len() + TIME + 1)).chain(dots.chars()).collect()
 }
 
 /// What a phase did, and at the end of its first row how long it took.

@@ -1,11 +1,12 @@
 //! The options of a run: the global ones, and those of the verbs that change the node. Doc comments are the help text.
 //! Every global flag has a variable `CALICO_WIN_…`; flags are options here and get their defaults in `settings`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use clap::builder::BoolishValueParser;
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Arg, Args, Command, Subcommand, ValueEnum};
 use regex::{Captures, Regex};
 
 use crate::cluster::Taint;
@@ -375,7 +376,7 @@ pub struct Resume {
     pub undo: bool,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct Uninstall {
     /// Also remove the state, logs and receipts of calicoctl-win
     #[arg(long)]
@@ -422,6 +423,18 @@ pub struct DrainFlags {
     /// Do not wait for pods whose deletion is older than this many seconds; 0 waits
     #[arg(long, value_name = "SECONDS")]
     pub skip_wait_for_delete_timeout: Option<u64>,
+}
+
+impl DrainFlags {
+    /// The first of these flags that a command line has. Variables do not count: they are for every drain.
+    pub fn typed(words: &[OsString]) -> Option<&str> {
+        let flags = Self::augment_args(Command::new("drain"));
+        let names: Vec<&str> = flags.get_arguments().filter_map(Arg::get_long_and_visible_aliases).flatten().collect();
+        words.iter().filter_map(|word| word.to_str()?.split('=').next()).find(|word| {
+            let name = word.strip_prefix("--");
+            name.is_some_and(|name| name == "timeout" || names.contains(&name))
+        })
+    }
 }
 
 /// An id of a check on the command line; a former one too.

@@ -84,6 +84,14 @@ impl Verb for Switched {
         Ending::result(result)
     }
 
+    /// Only before something stops.
+    fn ask(&self, op: &mut Operation<'_>) -> Result<()> {
+        if self.0.iter().all(|(_, starts)| *starts) {
+            return Ok(());
+        }
+        op.app.confirm("services", &format!("This will {}. Continue?", self.said()), None)
+    }
+
     fn make(&mut self, op: &mut Operation<'_>) -> Result<Applied> {
         for (name, starts) in &self.0 {
             let id = Id::Running(name.clone());

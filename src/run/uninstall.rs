@@ -10,7 +10,7 @@ use super::cluster_cleanup;
 use super::context::Operation;
 use super::cordon::After;
 use super::drain;
-use super::options::Uninstall;
+use super::options::{DrainFlags, Uninstall};
 use super::pipeline::{self, Done, Planned, Verb, report};
 use super::sources::Choice;
 use super::verb::UNINSTALL;
@@ -41,6 +41,15 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// # Errors
 /// As [`pipeline::run`]; `PurgeIncomplete` if Calico is removed and our own folder is not.
 pub(crate) fn run(args: &Uninstall, app: &mut App) -> Result<Ending> {
+    if let Some(flag) = DrainFlags::typed(&app.args).filter(|_| !args.drains) {
+        return Err(Fault::new(
+            Exit::Usage,
+            "Usage",
+            format!("{flag} is about a drain, and there is none without --drain"),
+        )
+        .hint(format!("add --drain, or remove {flag}"))
+        .into());
+    }
     pipeline::run(&UNINSTALL, app, &Choice::default(), |op| gather(args, op))
 }
 
@@ -82,7 +91,27 @@ fn gather(args: &Uninstall, op: &mut Operation<'_>) -> Result<Removed> {
     })
 }
 
+/// Returns the plan of an uninstall without a drain, and warns of what it loses.
+///
+/// # Errors
+/// As [`run`], before anything is changed.
+pub(crate) fn plan(op: &mut Operation<'_>) -> Result<Plan> {
+    let mut removed = gather(&Uninstall::default(), op)?;
+    op.app.announce(&removed.planned.plan);
+    removed.warn(op);
+    removed.planned.decide_drain(op)?;
+    Ok(removed.planned.plan)
+}
+
 impl Removed {
+    fn warn(&self, op: &mut Operation<'_>) {
+        if !self.planned.target.absent.is_empty() {
+            let names: Vec<String> = self.planned.target.absent.iter().map(ToString::to_string).collect();
+            let message = format!("no receipt records these, which are ours by their marks: {}", names.join(", "));
+            op.app.warn("FoundByMarks", message);
+        }
+    }
+
     fn is_nothing(&self, standing: &Standing) -> bool {
         self.planned.plan.changes.is_empty() && standing.receipt().is_none() && standing.journal.is_none()
     }
@@ -106,14 +135,10 @@ impl Verb for Removed {
     }
 
     fn show(&mut self, op: &mut Operation<'_>) -> Result<()> {
+        op.app.announce(&self.planned.plan);
+        self.warn(op);
         let Self { planned, removal, outcome } = self;
         let standing = &op.context.standing;
-        op.app.announce(&planned.plan);
-        if !planned.target.absent.is_empty() {
-            let names: Vec<String> = planned.target.absent.iter().map(ToString::to_string).collect();
-            let message = format!("no receipt records these, which are ours by their marks: {}", names.join(", "));
-            op.app.warn("FoundByMarks", message);
-        }
         if !planned.plan.changes.is_empty() || op.app.global.dry_run {
             planned.tell(op);
         }
@@ -268,7 +293,7 @@ fn purge_incomplete(app: &App, error: Error) -> Error {
 
 /// Returns the plan of an uninstall. The target is empty; items that no receipt mentions and that have our mark are
 /// removed too.
-pub(crate) fn look(node: &dyn Node, standing: &Standing, facts: &NodeFacts) -> Result<(Target, Vec<Step>, Plan)> {
+fn look(node: &dyn Node, standing: &Standing, facts: &NodeFacts) -> Result<(Target, Vec<Step>, Plan)> {
     let absent = marks::found(node, &standing.owned(), facts)?;
     let target = Target { absent, ..Target::default() };
     let steps = converge::plan(node, standing, &target)?;

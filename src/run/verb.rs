@@ -4,6 +4,7 @@ use anyhow::Result;
 
 use crate::agent::trial::Trial;
 use crate::fault::{Exit, Fault};
+use crate::report::time::at;
 
 /// What the pipeline needs to know about a verb.
 pub(crate) struct Row {
@@ -166,7 +167,7 @@ impl Row {
             let what = format!("what run {run} changed could not be reverted, and is not confirmed");
             (what, "revert it with: calicoctl-win resume\nor keep it with: calicoctl-win confirm")
         } else {
-            let until = trial.deadline().map_or_else(String::new, |deadline| format!(" until {deadline:.0}"));
+            let until = trial.deadline().map_or_else(String::new, |deadline| format!(" until {}", at(deadline)));
             let what = format!("what run {run} changed is on trial{until}");
             (what, "keep it with: calicoctl-win confirm\nor revert it with: calicoctl-win confirm --revert")
         };

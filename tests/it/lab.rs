@@ -4,7 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
+#[cfg(target_os = "linux")]
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
+#[cfg(target_os = "linux")]
+use std::process::Child;
 use std::process::{Command, Stdio};
 
 use calicoctl_win::node::sandbox::model::Model;
@@ -404,6 +408,10 @@ impl Output {
         let masks = [
             (r"\d{8}T\d{6}-[0-9a-f]{6}", "RUN"),
             (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "TIME"),
+            (
+                r"\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)? \S+ +(\((in )?[0-9dhmsay ]+( ago)?\)|\d+( days|[hms])( \d\d[ms])?)",
+                "TIME",
+            ),
             (r#""\d+/\d+/\d{4} \d+:\d\d:\d\d [AP]M""#, "BOOT-TIME"),
             (r"\b(sha256|release) [0-9a-f]{12}\b", "$1 DIGEST"),
             (r"(?m) +\d+\.\ds$", "  SECONDS"),
@@ -419,6 +427,52 @@ impl Output {
             text = Regex::new(pattern).unwrap().replace_all(&text, mask).into_owned();
         }
         text
+    }
+}
+
+/// A command on a terminal of its own, which `script` makes.
+#[cfg(target_os = "linux")]
+pub struct Terminal {
+    child: Child,
+    shown: String,
+}
+
+#[cfg(target_os = "linux")]
+impl Terminal {
+    pub fn of(program: &Command) -> Self {
+        let words = std::iter::once(program.get_program()).chain(program.get_args());
+        let words: Vec<&str> = words.map(|word| word.to_str().unwrap()).collect();
+        let mut script = Command::new("script");
+        script.args(["-q", "-e", "-c", &words.join(" "), "/dev/null"]).current_dir(program.get_current_dir().unwrap());
+        script.envs(program.get_envs().filter_map(|(name, value)| Some((name, value?)))).env("COLUMNS", "80");
+        let child = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        Self { child: child.unwrap_or_else(|error| panic!("this test needs script: {error}")), shown: String::new() }
+    }
+
+    /// Reads until the screen has shown a text.
+    #[track_caller]
+    pub fn shows(&mut self, text: &str) {
+        while !self.shown.contains(text) {
+            assert!(self.read(), "it ends without `{text}`: {}", self.shown);
+        }
+    }
+
+    fn read(&mut self) -> bool {
+        let mut bytes = [0; 4096];
+        // What it writes is ASCII.
+        let count = self.child.stdout.as_mut().unwrap().read(&mut bytes).unwrap();
+        self.shown.push_str(&String::from_utf8_lossy(&bytes[..count]));
+        count > 0
+    }
+
+    pub fn ctrl_c(&mut self) {
+        self.child.stdin.as_mut().unwrap().write_all(&[3]).unwrap();
+    }
+
+    /// Its exit code, and all that it has shown.
+    pub fn end(mut self) -> (Option<i32>, String) {
+        while self.read() {}
+        (self.child.wait().unwrap().code(), self.shown)
     }
 }
 

@@ -69,7 +69,21 @@ const ARROWS: &[(&str, &[&str])] = &[
     // The marks are those of the services, rules and networks that this program creates.
     // Whether a service works is read from its agent's report.
     // The Node and its pods are part of a change.
-    ("apply", &["node", "plan", "facts", "calico", "cluster", "settings::Backend", "report::event", "wait", "agent"]),
+    (
+        "apply",
+        &[
+            "node",
+            "plan",
+            "facts",
+            "calico",
+            "cluster",
+            "settings::Backend",
+            "report::event",
+            "report::time",
+            "wait",
+            "agent",
+        ],
+    ),
     ("sandbox", &["agent", "calico", "cluster", "facts", "node", "plan", "release", "settings", "report::event"]),
     (
         "run",

@@ -7,6 +7,8 @@ use std::path::PathBuf;
 
 use super::{BUSY, CONFIG, FAILED, NOT_INSTALLED, USAGE, case, masked, screens};
 use crate::lab::Lab;
+#[cfg(target_os = "linux")]
+use crate::lab::Terminal;
 
 #[test]
 fn a_wrong_command_line_gets_a_suggestion() {
@@ -23,6 +25,7 @@ fn a_wrong_command_line_gets_a_suggestion() {
         wrong("flags that exclude each other", "plan --print-facts --out x"),
         wrong("missing argument", "release verify"),
         case("nobody to confirm", "install", USAGE, "ConfirmationNeeded"),
+        wrong("how to drain, without a drain", "uninstall -y --pod-selector app=web --force"),
         case("no fault", "install -y", USAGE, "SandboxFaultInvalid").with("put everything"),
         case("no fault of the API", "install -y", USAGE, "SandboxFaultInvalid").with("api hopla"),
         case("no fault of the release server", "install -y", USAGE, "SandboxFaultInvalid").with("release hopla"),
@@ -48,33 +51,37 @@ fn a_wrong_command_line_gets_a_suggestion() {
       error: unexpected argument '--frob' found
         state: nothing was changed
         hint: usage: calicoctl-win install [OPTIONS]
-              see: calicoctl-win --help
+              see: calicoctl-win install --help
     missing value
       error: a value is required for '--kubeconfig <FILE>' but none was supplied
         state: nothing was changed
-        hint: see: calicoctl-win --help
+        hint: see: calicoctl-win install --help
     value that is none of them
       error: invalid value 'pink' for '--color <COLOR>' [possible values: auto, always, never]
         state: nothing was changed
-        hint: see: calicoctl-win --help
+        hint: see: calicoctl-win install --help
     --set without a value
       error: invalid value 'calicoNetwork.backend' for '--set <PATH=VALUE>': write PATH=VALUE, for example calicoNetwork.vxlan.vxlanVNI=5000
         state: nothing was changed
-        hint: see: calicoctl-win --help
+        hint: see: calicoctl-win install --help
     flags that exclude each other
       error: the argument '--print-facts' cannot be used with '--out <FILE>'
         state: nothing was changed
         hint: usage: calicoctl-win plan --print-facts
-              see: calicoctl-win --help
+              see: calicoctl-win plan --help
     missing argument
       error: the following required arguments were not provided: <ZIP>
         state: nothing was changed
         hint: usage: calicoctl-win release verify <ZIP>
-              see: calicoctl-win --help
+              see: calicoctl-win release verify --help
     nobody to confirm
       error: this changes the node, which must be confirmed
         state: nothing was changed
         hint: run it again with --yes, or look first with --dry-run
+    how to drain, without a drain
+      error: --pod-selector is about a drain, and there is none without --drain
+        state: nothing was changed
+        hint: add --drain, or remove --pod-selector
     no fault
       error: the sandbox fault `put everything` is not right: it has no `=ACTION`
         state: nothing was changed
@@ -91,23 +98,14 @@ fn a_wrong_command_line_gets_a_suggestion() {
 }
 
 /// The question would be in no document, and the program would wait for its answer.
-#[cfg(unix)]
+#[cfg(target_os = "linux")]
 #[test]
 fn a_terminal_that_gets_a_document_is_not_asked() {
     let lab = Lab::node();
     for format in ["json", "ndjson"] {
-        let program = lab.command(&format!("install -o {format} --sandbox node"));
-        let words: Vec<&str> = std::iter::once(program.get_program())
-            .chain(program.get_args())
-            .map(|word| word.to_str().unwrap())
-            .collect();
-        let mut terminal = std::process::Command::new("script");
-        terminal.args(["-q", "-e", "-c", &words.join(" "), "/dev/null"]).current_dir(lab.path(""));
-        for (name, value) in program.get_envs() {
-            let _ = value.map(|value| terminal.env(name, value));
-        }
-        let refused = crate::lab::Output::of("install", terminal).exits(64);
-        assert!(refused.stdout.contains("ConfirmationNeeded") && refused.stdout.contains("\"changed\":"), "{refused}");
+        let (code, shown) = Terminal::of(&lab.command(&format!("install -o {format} --sandbox node"))).end();
+        assert_eq!(code, Some(64), "{shown}");
+        assert!(shown.contains("ConfirmationNeeded") && shown.contains("\"changed\":"), "{shown}");
     }
 }
 

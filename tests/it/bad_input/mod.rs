@@ -118,6 +118,7 @@ fn masked(lab: &Lab, stderr: &str) -> String {
         (r"\bstore [0-9a-f]{12}\b", "store DIGEST"),
         (r"\bpid \d+", "pid PID"),
         (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "TIME"),
+        (r"\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)? \S+ \([^)]* ago\)", "TIME"),
         (r"\d{4}-\d\d-\d\d\b", "DATE"),
         (r"\d{8}T\d{6}-[0-9a-f]{6}", "RUN"),
         (r"caused by: [^\n]*\(os error \d+\)", "caused by: (the system's own words)"),

@@ -84,7 +84,7 @@ fn a_run_without_at_boot_is_left_to_an_administrator() {
 fn without_a_boot_nothing_is_resumed_automatically() {
     let lab = Lab::installed();
     let _killed = lab.fails_at("put network Calico=exit-after", &format!("{VNI} --at-boot finish")).exits(137);
-    let _restart = lab.run("service restart");
+    let _restart = lab.run("service restart -y");
     std::thread::sleep(Duration::from_secs(2));
     assert!(interrupted(&lab));
 }

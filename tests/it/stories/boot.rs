@@ -98,7 +98,7 @@ fn pods_that_may_not_be_deleted_are_named_until_they_are_deleted() {
 
     // With the right, it is done at the next attempt.
     with_kubelets_kubeconfig(&lab);
-    let _again = lab.run("service restart").exits(0);
+    let _again = lab.run("service restart -y").exits(0);
     let_kubelet_run(&lab);
     assert_eq!(dead(&lab), Vec::<String>::new());
     assert_eq!(lab.run("status -o json").exits(0).json()["overall"], "Healthy");

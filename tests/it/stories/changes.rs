@@ -35,8 +35,8 @@ fn services_installed_without_start_are_started_on_request() {
         let again = lab.run("service start -o json").exits(0).json();
         assert_eq!(again["changed"], false);
 
-        let _restarted = lab.run("service restart").exits(0);
-        let _stopped = lab.run("service stop").exits(0);
+        let _restarted = lab.run("service restart -y").exits(0);
+        let _stopped = lab.run("service stop -y").exits(0);
         assert_eq!(states(&lab), ["CalicoNode Stopped", "CalicoFelix Stopped", "CalicoConfd Absent"]);
         let _down = lab.run("service status").exits(12);
 

@@ -192,7 +192,7 @@ fn the_nodes_login_is_shown_without_secrets() {
     let _there = lab.run("install -y").exits(0);
     let screen = lab.run("credentials show").exits(0);
     insta::assert_snapshot!(screen.screen(), @r"
-    KIND        SUBJECT                                   EXPIRES               ORIGIN        PATH
+    KIND        SUBJECT                                   EXPIRES                             ORIGIN        PATH
     kubeconfig  serviceaccount calico-system/calico-node  TIME  TokenRequest  C:\CalicoWindows\calico-kube-config
     C:\CalicoWindows\calico-kube-config is renewed by CalicoNode from TIME on
     result: OK (exit 0) changed=false reboot=false

@@ -6,6 +6,8 @@ use std::process::{Child, Command, Stdio};
 use serde_json::{Value, json};
 
 use super::schemas;
+#[cfg(target_os = "linux")]
+use crate::lab::Terminal;
 use crate::lab::{Lab, each_phase_ends};
 
 fn ctrl_c(child: &Child) {
@@ -112,4 +114,65 @@ fn the_phase_that_is_stopped_ends_too() {
     assert_eq!((code, &lines.last().unwrap()["status"]), (Some(130), &json!("cancelled")), "{lines:#?}");
     let ended = lines.iter().rfind(|line| line["type"] == "phase_errored").unwrap();
     assert_eq!(ended["phase"], json!({ "id": "cluster", "key": "cluster" }));
+}
+
+/// The line of an error begins on a row without a bar.
+#[cfg(target_os = "linux")]
+#[track_caller]
+fn on_a_clear_row(shown: &str, error: &str) {
+    let row = shown.split(['\r', '\n']).rfind(|row| row.contains(error)).unwrap_or_else(|| panic!("{shown}"));
+    let before = row.split(error).next().unwrap();
+    assert!(["", "\u{1b}[2K", "\u{1b}[31m"].contains(&before), "{before:?} in {shown}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_terminal_shows_what_a_step_does_and_for_how_long() {
+    let lab = Lab::installed();
+    let mut command = lab.command("uninstall -y --color never --sandbox node");
+    command.env("CALICO_WIN_SANDBOX_FAULT", "put hns-network Calico=hang");
+    let mut terminal = Terminal::of(&command);
+    terminal.shows("[ 9/10] hns-network     removing HNS network Calico... 1s");
+    // `status` has the same number.
+    let at = lab.run("status -o json").exits(0).json()["run"]["at"].as_str().unwrap().to_owned();
+    assert!(at.ends_with("at step 9 of 10: hns-network Calico"), "{at}");
+    terminal.ctrl_c();
+    terminal.shows("Press Ctrl-C again to stop now");
+    terminal.ctrl_c();
+    let (code, shown) = terminal.end();
+    assert_eq!(code, Some(130), "{shown}");
+    on_a_clear_row(&shown, "error: stopped at once by Ctrl-C");
+    assert!(shown.contains("calicoctl-win resume\r\n") && shown.contains("calicoctl-win resume --undo\r\n"), "{shown}");
+    let _finished = lab.run("resume -y").exits(0);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn ctrl_c_at_the_question_ends_with_a_result() {
+    let lab = Lab::installed();
+    let before = lab.picture_without_state();
+    let mut terminal = Terminal::of(&lab.command("uninstall --color never --sandbox node"));
+    terminal.shows("[y/N]");
+    terminal.ctrl_c();
+    let (code, shown) = terminal.end();
+    assert_eq!(code, Some(130), "{shown}");
+    assert!(shown.contains("state: nothing was changed") && shown.contains("result: CANCELLED (exit 130)"), "{shown}");
+    lab.picture_without_state().same_as(&before);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn ctrl_c_in_the_download_clears_its_bar() {
+    let lab = Lab::node();
+    let before = lab.picture_without_state();
+    let mut command = lab.command("install -y --color never --sandbox node");
+    command.env("CALICO_WIN_SANDBOX_FAULT", "release slow");
+    let mut terminal = Terminal::of(&command);
+    terminal.shows("% [");
+    terminal.ctrl_c();
+    let (code, shown) = terminal.end();
+    assert_eq!(code, Some(130), "{shown}");
+    on_a_clear_row(&shown, "error: stopped by Ctrl-C");
+    assert!(shown.contains("state: nothing was changed") && shown.contains("result: CANCELLED (exit 130)"), "{shown}");
+    lab.picture_without_state().same_as(&before);
 }

@@ -85,7 +85,7 @@ fn every_verb_that_stops_calico_stops_dependent_services_before_and_starts_them_
         ("", "upgrade -y --release v3.33.0", 0),
         ("", "rollback -y", 0),
         (broken, "reconfigure -y --set calicoNetwork.vxlan.vxlanVNI=6000", 9),
-        ("", "service restart", 0),
+        ("", "service restart -y", 0),
         ("", "reconfigure -y --mode try --set calicoNetwork.vxlan.vxlanVNI=7000", 0),
         ("", "confirm", 0),
         ("", "install -y --set services.start=false --set calicoNetwork.vxlan.vxlanVNI=7000", 0),
@@ -100,20 +100,23 @@ fn service_stop_and_start_include_the_services_that_depend_on_calico() {
     let lab = with_dependents();
     let msg = |output: Output| output.exits(0).json()["msg"].as_str().unwrap().to_owned();
     let planned = msg(lab.run("service restart -n -o json"));
-    assert_eq!(msg(lab.run("service restart -o json")), planned);
+    assert_eq!(msg(lab.run("service restart -y -o json")), planned);
     assert_eq!(
         planned,
         "stop Monitor, stop kubelet, stop CalicoFelix, stop CalicoNode, \
          start CalicoNode, start CalicoFelix, start kubelet, start Monitor"
     );
-    assert_eq!(msg(lab.run("service stop -o json")), "stop Monitor, stop kubelet, stop CalicoFelix, stop CalicoNode");
+    assert_eq!(
+        msg(lab.run("service stop -y -o json")),
+        "stop Monitor, stop kubelet, stop CalicoFelix, stop CalicoNode"
+    );
     assert_eq!(running(&lab), [""; 0]);
     // Services with manual start are not changed.
     assert_eq!(
         msg(lab.run("service start -o json")),
         "start CalicoNode, start CalicoFelix, start kubelet, start Monitor"
     );
-    let _killed = lab.fails_at("put running kubelet#2=exit-before", "service restart").exits(137);
+    let _killed = lab.fails_at("put running kubelet#2=exit-before", "service restart -y").exits(137);
     assert_eq!(running(&lab), [""; 0]);
     assert_eq!(msg(lab.run("service start -o json")), "start kubelet, start Monitor");
 }

@@ -137,7 +137,7 @@ fn a_second_run_at_the_same_time_is_refused_and_reading_is_not() {
     // The same over an installed generation.
     let second = Hanging::new(&lab, "put *#1=hang", "uninstall -y");
     assert_eq!(lab.run("status -o json").exits(0).json()["overall"], "Changing");
-    let _busy = lab.run("service restart").exits(14);
+    let _busy = lab.run("service restart -y").exits(14);
     drop(second);
     let _back = lab.run("resume --undo -y").exits(0);
     assert_eq!(lab.run("status -o json").exits(0).json()["overall"], "Healthy");

@@ -1,5 +1,7 @@
 //! Verbs that need no node: explain, completion, version, config.
 
+use serde_json::Value;
+
 use crate::lab::Lab;
 
 #[test]
@@ -38,6 +40,10 @@ fn version_help_and_completion_need_no_node() {
     let bare = lab.bare("").exits(0).stdout;
     assert_eq!(bare, lab.bare("--help").exits(0).stdout);
     assert_eq!(bare, lab.bare("help").exits(0).stdout);
+    for verb in ["install", "config", "config import", "node drain"] {
+        let help = lab.bare(&format!("{verb} --help")).exits(0).stdout;
+        assert_eq!(lab.bare(&format!("help {verb}")).exits(0).stdout, help, "{verb}");
+    }
 }
 
 /// Returns what a shell offers for a command line with an incomplete last word.
@@ -86,7 +92,26 @@ fn shells_complete_commands_ids_and_fields() {
         assert_eq!(offers("explain Ipi"), ["Ipip"], "{shell}");
         assert_eq!(offers("install --set calicoNetwork.vxlan.vxlanV"), ["calicoNetwork.vxlan.vxlanVNI="], "{shell}");
         assert_eq!(offers("explain CLUSTER_U"), ["CLUSTER_UNREACHABLE"], "{shell}");
-        assert!(!offers("install --det").iter().any(|word| word.contains("detached-run")), "{shell}");
+        for words in ["install --det", "install --detached-", "install --agr"] {
+            let offered = offers(words);
+            assert!(
+                !offered.iter().any(|word| word.contains("detached-run") || word.contains("agreed")),
+                "{shell}: {offered:?}"
+            );
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn shells_complete_generations_and_runs_of_the_sandbox_that_is_named() {
+    let lab = Lab::installed();
+    let run = lab.run("history -o json").exits(0).json()["runs"][0]["run"].as_str().unwrap().to_owned();
+    for shell in ["bash", "zsh", "fish"] {
+        assert_eq!(offers(shell, &lab, "rollback --sandbox node --to 1"), ["1"], "{shell}");
+        for words in ["status --sandbox node --run 2", "logs --sandbox=node --run 2"] {
+            assert_eq!(offers(shell, &lab, words), [&*run], "{shell}: {words}");
+        }
     }
 }
 
@@ -118,6 +143,29 @@ fn variables_are_read_as_scripts_write_them() {
     let (code, errors) = run("install", &[("CALICO_WIN_YES", "maybe")]);
     assert_eq!(code, 64);
     assert!(errors.contains("CALICO_WIN_YES is `maybe`, which --yes does not take"), "{errors}");
+    for (words, variable, value, says) in [
+        (
+            "apply --plan p.json",
+            "CALICO_WIN_RELEASE",
+            "v3.32.1",
+            "the variable CALICO_WIN_RELEASE sets --release, which cannot be used with --plan\n",
+        ),
+        (
+            "status --wait",
+            "CALICO_WIN_TIMEOUT",
+            "zzz",
+            "the variable CALICO_WIN_TIMEOUT is `zzz`, which --timeout does not take: `zzz` is not a duration",
+        ),
+        (
+            "repair",
+            "CALICO_WIN_WAIT_FOR_LOCK",
+            "abc",
+            "the variable CALICO_WIN_WAIT_FOR_LOCK is `abc`, which --wait-for-lock does not take: `abc` is not a duration",
+        ),
+    ] {
+        let (code, errors) = run(words, &[(variable, value)]);
+        assert!(code == 64 && errors.contains(says), "{words}: {errors}");
+    }
     let mut options = lab.command("options");
     let shown = options.env("CALICO_WIN_PROXY", "http://user:sesame@proxy:3128").output().unwrap().stdout;
     assert!(!String::from_utf8(shown).unwrap().contains("sesame"), "help shows what a variable holds");
@@ -132,7 +180,10 @@ fn a_config_is_created_checked_and_shown() {
     let again = lab.bare("config init node.yaml -o json").exits(13).json();
     assert_eq!(again["error"]["id"], "FileExists");
     assert_eq!(lab.bare("config init").exits(0).stdout, std::fs::read_to_string(lab.path("node.yaml")).unwrap());
-    let _valid = lab.bare("config validate node.yaml").exits(0);
+    let _every = lab.bare("config init --full full.yaml").exits(0);
+    let lines = |name: &str| std::fs::read_to_string(lab.path(name)).unwrap().lines().count();
+    assert!(lines("node.yaml") <= 16 && lines("full.yaml") > 80, "{} {}", lines("node.yaml"), lines("full.yaml"));
+    let _valid = lab.bare("config validate node.yaml full.yaml").exits(0);
     assert_eq!(lab.bare("config validate -c node.yaml -o json").exits(0).json()["valid"], true);
 
     lab.write("typo.yaml", "spec:\n  calicoNetwork:\n    vxlan:\n      vxlanVni: 4097\n");
@@ -146,6 +197,16 @@ fn a_config_is_created_checked_and_shown() {
       more: calicoctl-win explain ConfigInvalid
     "#);
 
+    // In other formats it is a document too, which is a config as well.
+    for words in ["config init", "config init --full"] {
+        let json = lab.bare(&format!("{words} -o json")).exits(0).json();
+        let text: Value = serde_yaml::from_str(&lab.bare(words).exits(0).stdout).unwrap();
+        assert_eq!(json, text);
+        lab.write("node.json", json.to_string());
+        let _valid = lab.bare("config validate node.json").exits(0);
+        let _no_events = lab.bare(&format!("{words} -o ndjson")).exits(64);
+    }
+
     let shown = lab.run("config show --origins --set calicoNetwork.vxlan.vxlanVNI=4097").exits(0).stdout;
     let line = shown.lines().find(|line| line.contains("vxlanVNI")).unwrap();
     assert!(line.contains("4097") && line.contains("--set"), "{line}");
@@ -155,13 +216,50 @@ fn a_config_is_created_checked_and_shown() {
 }
 
 #[test]
+fn the_effective_config_is_shown_as_yaml() {
+    let lab = Lab::installed();
+    let set = "--set services.extraEnv={A:'b:#c'} --set metadata.name='a:#b'";
+    for words in ["config show", "config show --origins", "config show --applied"] {
+        let text = lab.run(&format!("{words} {set}")).exits(0).stdout;
+        let yaml: Value = serde_yaml::from_str(&text).unwrap_or_else(|error| panic!("{words}: {error}\n{text}"));
+        assert_eq!(yaml["kind"], "NodeInstallation");
+        let json = lab.run(&format!("{words} {set} -o json")).exits(0).json();
+        for field in json["fields"].as_array().unwrap() {
+            let pointer = format!("/{}", field["path"].as_str().unwrap().replace('.', "/"));
+            assert_eq!(yaml.pointer(&pointer), Some(&field["value"]), "{words}: {text}");
+        }
+    }
+}
+
+#[test]
+fn a_workstation_shows_what_files_and_flags_set() {
+    let lab = Lab::new();
+    lab.write("node.yaml", "spec: {calico: {version: v3.30.3}}\n");
+    let shown = lab.bare("config show --origins -c node.yaml --set calicoNetwork.vxlan.vxlanVNI=5000");
+    if cfg!(not(windows)) {
+        insta::assert_snapshot!(shown.exits(0).screen(), @r"
+        # DefaultsNotShown: this machine is not Windows: fields without a value depend on the node
+        apiVersion: calicoctl-win/v1alpha1
+        kind: NodeInstallation
+        spec:
+          calico:
+            version: v3.30.3   # node.yaml:1
+          calicoNetwork:
+            vxlan:
+              vxlanVNI: 5000   # --set
+        ");
+    }
+}
+
+#[test]
 fn the_configs_schema_accepts_the_template_and_refuses_a_typo() {
     let lab = Lab::new();
-    let schema: serde_json::Value = serde_json::from_str(&lab.bare("config schema").exits(0).stdout).unwrap();
+    let schema: Value = serde_json::from_str(&lab.bare("config schema").exits(0).stdout).unwrap();
     let schema = jsonschema::validator_for(&schema).unwrap();
-    let read = |text: &str| serde_yaml::from_str::<serde_json::Value>(text).unwrap();
+    let read = |text: &str| serde_yaml::from_str::<Value>(text).unwrap();
     let minimal = "apiVersion: calicoctl-win/v1alpha1\nkind: NodeInstallation\nspec: {calico: {version: v3.32.1}}\n";
-    for good in [minimal.to_owned(), lab.bare("config init").exits(0).stdout] {
+    let start = lab.bare("config init").exits(0).stdout;
+    for good in [minimal.to_owned(), lab.bare("config init --full").exits(0).stdout, start] {
         let errors: Vec<String> =
             schema.iter_errors(&read(&good)).map(|e| format!("{}: {e}", e.instance_path())).collect();
         assert!(errors.is_empty(), "{errors:?}");

@@ -109,7 +109,7 @@ fn ndjson_reports_the_run_from_its_first_line_to_its_result() {
     assert_eq!(begun, keys("phase_complete"));
     assert_eq!(begun.iter().collect::<std::collections::BTreeSet<_>>().len(), begun.len(), "{begun:?}");
 
-    let failed = lab.fails_at("put running CalicoFelix=fail", "service restart -o ndjson").exits(1).ndjson();
+    let failed = lab.fails_at("put running CalicoFelix=fail", "service restart -y -o ndjson").exits(1).ndjson();
     assert_eq!(failed.last().unwrap()["level"], "error");
 }
 

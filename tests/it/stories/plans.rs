@@ -6,7 +6,7 @@ use crate::lab::Lab;
 fn a_plan_shows_everything_and_changes_nothing() {
     let lab = Lab::node();
     let before = lab.picture();
-    insta::assert_snapshot!(lab.run("plan").exits(0).screen(), @"
+    insta::assert_snapshot!(lab.run("plan").exits(0).screen(), @r"
     [ OK ]  cluster         https://10.20.0.10:6443, Kubernetes v1.36.2, Calico v3.32.1  SECONDS
     [ OK ]  release         Calico v3.32.1, 27 files, 2.44 KiB, sha256 DIGEST ok  SECONDS
     Settings:
@@ -21,6 +21,7 @@ fn a_plan_shows_everything_and_changes_nothing() {
 
     Plan: 22 to create, 0 to update, 0 to delete.
     Disruption: the host's network pauses, remote sessions may drop.
+    Takes about 33 s.
     result: OK (exit 0) changed=false reboot=false
     ");
     let _pending = lab.run("plan --detailed-exitcode").exits(2);
@@ -44,6 +45,32 @@ fn a_plan_shows_everything_and_changes_nothing() {
         assert_eq!(result["changed"], false, "{words}");
     }
     lab.picture().same_as(&standing);
+}
+
+#[test]
+fn a_removal_is_planned_as_it_is_done() {
+    let lab = Lab::installed();
+    let planned = lab.run("plan --uninstall -o json").exits(0).json();
+    let dry = lab.run("uninstall -n -o json").exits(0).json();
+    assert_eq!(planned["pods"].as_array().unwrap().len(), 4, "{planned:#}");
+    for part in ["changes", "pods", "disruption", "about_seconds", "digest"] {
+        assert_eq!(planned[part], dry["plan"][part], "{part}");
+    }
+    assert_eq!(planned["warnings"], dry["warnings"]);
+    let text = |words: &str| {
+        let shown = lab.run(words).exits(0).stdout;
+        shown.lines().filter(|line| !line.starts_with("result:")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let lines = text("plan --uninstall");
+    assert!(lines.iter().any(|line| line.starts_with("Takes about ")), "{lines:#?}");
+    assert!(!lines.iter().any(|line| line.contains("service ")), "{lines:#?}");
+    for (plan, dry) in [("plan --uninstall", "uninstall -n"), ("plan --uninstall -v", "uninstall -n -v")] {
+        let (mut plan, mut dry) = (text(plan), text(dry));
+        plan.sort();
+        dry.sort();
+        assert_eq!(plan, dry);
+    }
+    assert!(text("uninstall -n -v").iter().any(|line| line.contains("-   service")));
 }
 
 /// `changes_pending` and the exit code 2 are for every dry run, whatever the verb.
@@ -105,7 +132,7 @@ fn the_facts_of_one_machine_are_enough_to_plan_on_another() {
     let there = Lab::node();
     let office = Lab::new();
     office.write("node.yaml", "spec: {calico: {version: v3.30.3}, calicoNetwork: {backend: vxlan}}\n");
-    for words in ["plan --print-facts -o json", "plan --print-facts -q", "plan --print-facts -o yaml"] {
+    for words in ["plan --print-facts -o json", "plan --print-facts", "plan --print-facts -o yaml"] {
         office.write("facts", there.run(words).exits(0).stdout);
         let plan = office.bare("plan --facts facts -c node.yaml -o json").exits(0).json();
         let ids: Vec<&str> =
@@ -113,6 +140,11 @@ fn the_facts_of_one_machine_are_enough_to_plan_on_another() {
         assert!(ids.contains(&r"file C:\Program Files\containerd\cni\conf\10-calico.conf"), "{words}: {ids:?}");
         assert!(ids.contains(&"hns-network Calico"), "{words}: {ids:?}");
     }
+    let facts = there.run("plan --print-facts --set calicoNetwork.vxlan.vxlanVNI=5000").exits(0);
+    let _whole: serde_json::Value =
+        serde_json::from_str(&facts.stdout).unwrap_or_else(|error| panic!("{error}: {facts}"));
+    let lines = there.run("plan --print-facts -o ndjson").exits(0).ndjson();
+    assert_eq!(lines[lines.len() - 2]["document"]["kind"], "Facts");
     office.write("facts", r#"{"node": {"hostname": "win-a1"}}"#);
     let wrong = office.bare("plan --facts facts -c node.yaml -o json").exits(4).json();
     assert_eq!(wrong["error"]["id"], "FactsInvalid");

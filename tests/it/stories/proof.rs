@@ -137,7 +137,7 @@ fn the_mac_of_the_network_must_be_published_to_other_nodes() {
     let why = failed["error"]["chain"].to_string();
     assert!(why.contains("other nodes send to the MAC 00:15:5d:00:00:01"), "{why}");
     // Node startup writes it again.
-    let _restarted = lab.run("service restart").exits(0);
+    let _restarted = lab.run("service restart -y").exits(0);
     let _changed = lab.run("reconfigure -y --set services.felixLogSeverity=debug").exits(0);
 }
 

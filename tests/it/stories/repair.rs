@@ -61,7 +61,7 @@ fn every_kind_of_drift_is_shown_with_before_and_after_and_repaired() {
         (
             "CalicoFelix",
             |lab| {
-                let _stopped = lab.run("service stop").exits(0);
+                let _stopped = lab.run("service stop -y").exits(0);
                 lab.edit_yaml(|yaml| without_entry(yaml, "CalicoFelix"));
             },
             "automatic",

@@ -69,7 +69,7 @@ fn recorded(lab: &Lab) -> bool {
 /// Starts CalicoNode, as at a boot, and waits until the record is removed.
 #[track_caller]
 fn starts_again(lab: &Lab) {
-    let _started = lab.run("service restart").exits(0);
+    let _started = lab.run("service restart -y").exits(0);
     gone(lab);
 }
 
@@ -127,7 +127,7 @@ fn an_interrupted_drain_is_undone_when_calico_starts_next() {
     let _killed = lab.fails_at("api POST /api/v1/namespaces/*/eviction#1=exit-after", VNI).exits(137);
     assert!(cordon(&lab).0);
     with_kubelets_kubeconfig(&lab);
-    let _started = lab.run("service restart").exits(0);
+    let _started = lab.run("service restart -y").exits(0);
     let begun = Instant::now();
     while lab.on_node("C/ProgramData/calicoctl-win/journal.jsonl").exists() || recorded(&lab) {
         assert!(begun.elapsed() < Duration::from_secs(60), "nobody sees to it: {:?}", cordon(&lab));
@@ -151,7 +151,7 @@ fn a_node_that_a_run_left_cordoned_is_not_uncordoned_before_it_is_ready() {
     let lab = left_cordoned();
     with_kubelets_kubeconfig(&lab);
     set_ready(&lab, false, "KubeletNotReady", "[container runtime is down]");
-    let _started = lab.run("service restart").exits(0);
+    let _started = lab.run("service restart -y").exits(0);
     let said = |what: &str| lab.logs().contains(what);
     let begun = Instant::now();
     while !said("stays cordoned while it is not Ready (KubeletNotReady: [container runtime is down])") {
@@ -184,7 +184,7 @@ fn a_node_that_somebody_else_cordoned_stays_cordoned() {
 #[test]
 fn without_kubelets_kubeconfig_the_nodes_own_login_must_have_the_right() {
     let lab = left_cordoned();
-    let _started = lab.run("service restart").exits(0);
+    let _started = lab.run("service restart -y").exits(0);
     let begun = Instant::now();
     let refused = |lab: &Lab| {
         lab.logs().contains("system:serviceaccount:calico-system:calico-node cannot patch nodes of the core group")
@@ -238,4 +238,19 @@ fn an_undo_that_ends_with_its_journal_leaves_nothing_in_the_store() {
     let _ended = lab.run("resume -y").exits(0);
     assert_eq!(stored(), before);
     assert_eq!(lab.healthy()["generation"], 1);
+}
+
+#[test]
+fn stopping_services_is_confirmed_and_starting_them_is_not() {
+    let lab = Lab::installed();
+    let before = lab.picture_without_state();
+    for words in ["service stop", "service restart"] {
+        let refused = lab.run(&format!("{words} -o json")).exits(64).json();
+        assert_eq!(refused["error"]["id"], "ConfirmationNeeded", "{words}: {refused:#}");
+    }
+    lab.picture_without_state().same_as(&before);
+    let _stopped = lab.run("service stop -y").exits(0);
+    // Nothing stops.
+    let _again = lab.run("service stop").exits(0);
+    let _started = lab.run("service start").exits(0);
 }

@@ -84,7 +84,7 @@ fn a_restart_of_windows_withdraws_the_cni_configuration_until_calico_runs_again(
     let _restarts = lab.run(&format!("reconfigure -y {elsewhere} --set reboot.policy=now")).exits(exit);
     let newer = std::fs::read(conf.with_extension("conf.withdrawn")).unwrap();
     assert!(!conf.exists() && newer != published);
-    let _again = lab.run("service restart").exits(0);
+    let _again = lab.run("service restart -y").exits(0);
     assert_eq!(std::fs::read(&conf).unwrap(), newer);
 }
 

@@ -56,7 +56,9 @@ pub fn published() -> BTreeMap<&'static str, Value> {
 
 static VALIDATORS: LazyLock<BTreeMap<&'static str, Validator>> = LazyLock::new(|| {
     let validators = published().into_iter().map(|(kind, schema)| (kind, jsonschema::validator_for(&schema).unwrap()));
-    validators.collect()
+    // The config is a document too, with the schema that `config schema` prints.
+    let config = jsonschema::validator_for(&calicoctl_win::config::schema()).unwrap();
+    validators.chain([("NodeInstallation", config)]).collect()
 });
 
 /// Checks a printed document against the schema of its kind, if it is one of this program's.
@@ -111,9 +113,9 @@ fn every_document_has_the_fields_of_the_design() {
     is("RunResult", RUN_RESULT, &lab.run("install -y -o json").exits(0).json());
     is("Status", STATUS, &lab.run("status -o json").exits(0).json());
     is("Plan", PLAN, &lab.run("plan --uninstall -o json").exits(0).json());
-    is("RunResult", RUN_RESULT, &lab.run("service restart -o json").exits(0).json());
+    is("RunResult", RUN_RESULT, &lab.run("service restart -y -o json").exits(0).json());
 
-    let failed = lab.fails_at("put running CalicoFelix=dies", "service restart -o json").exits(1).json();
+    let failed = lab.fails_at("put running CalicoFelix=dies", "service restart -y -o json").exits(1).json();
     is("RunResult", &format!("{RUN_RESULT} {ERROR}"), &failed);
     let usage = lab.bare("instal -o json").exits(64).json();
     is("RunResult", &format!("{RUN_RESULT} {ERROR}"), &usage);

@@ -182,7 +182,7 @@ fn an_error_with_a_hint() {
       state: nothing was changed
       hint: a similar argument exists: '--color'
             usage: calicoctl-win install [OPTIONS]
-            see: calicoctl-win --help
+            see: calicoctl-win install --help
       more: calicoctl-win explain Usage
     ");
 }
@@ -193,6 +193,7 @@ fn the_result_of_an_install() {
     insta::assert_snapshot!(from(&screen(|| lab.copy(), "install -y", 0), "Plan:"), @r"
     Plan: 22 to create, 0 to update, 0 to delete.
     Disruption: the host's network pauses, remote sessions may drop.
+    Takes about 33 s.
     [ OK ]  credentials     token of service account  SECONDS
                             calico-system/calico-node, valid until
                             TIME

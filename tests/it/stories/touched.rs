@@ -87,12 +87,12 @@ fn a_drain_that_ends_after_an_eviction_says_so() {
 #[test]
 fn a_service_that_was_stopped_before_the_error_counts_as_changed() {
     let lab = Lab::installed();
-    let failed = lab.fails_at("put running CalicoFelix=fail-after", "service stop -o json");
+    let failed = lab.fails_at("put running CalicoFelix=fail-after", "service stop -y -o json");
     assert_ne!(failed.code, 0, "{failed}");
     let failed = failed.json();
     assert_eq!(failed["changed"], true, "{failed:#}");
     assert_eq!(lab.run("service status -o json").exits(12).json()["services"][1]["state"], "Stopped");
-    let refused = Lab::installed().fails_at("put running CalicoFelix=fail", "service stop -o json").json();
+    let refused = Lab::installed().fails_at("put running CalicoFelix=fail", "service stop -y -o json").json();
     assert_eq!(refused["changed"], false, "{refused:#}");
 }
 

@@ -59,7 +59,8 @@ fn a_change_that_is_confirmed_stays() {
     assert!(shown.stdout.contains("NOT confirmed: reverts to generation 1 at "), "{shown}");
     // Each look counts down.
     let left = |shown: &Output| {
-        let text = shown.stdout.split_once(", in ").expect("it says how long").1;
+        let text = shown.stdout.split_once(" to generation 1 at ").unwrap().1;
+        let text = text.split_once(" (in ").expect("it says how long").1;
         let (minutes, seconds) = text.split_once("s)").unwrap().0.split_once("m ").unwrap();
         minutes.parse::<u64>().unwrap() * 60 + seconds.parse::<u64>().unwrap()
     };
@@ -165,7 +166,7 @@ fn a_power_failure_during_the_trial_does_not_change_its_end() {
     lab.end_guards();
     std::thread::sleep(Duration::from_secs(9));
     assert_eq!((vsid(&lab), over(&lab)), (Some(5000), false), "nothing reverts it");
-    let _boot = lab.run("service restart").exits(0);
+    let _boot = lab.run("service restart -y").exits(0);
     await_revert(&lab, 60);
 }
 

@@ -62,7 +62,7 @@ fn in_a_german_region_the_time_of_the_boot_is_written_in_its_form() {
     let booted = time(&english, "%m/%d/%Y %I:%M:%S %p");
 
     house.become_german();
-    house.run("service restart").exits(0);
+    house.run("service restart --yes").exits(0);
     house.until_healthy();
     let german = house.last_boot_time();
     assert_eq!(time(&german, GERMAN), booted, "{english}: {german}");

@@ -39,7 +39,7 @@ fn an_hns_that_never_answers_is_reported_and_does_not_block_us() {
 #[test]
 fn an_hns_that_is_starting_is_retried() {
     let Some(house) = House::installed() else { return };
-    house.run("service stop").exits(0);
+    house.run("service stop --yes").exits(0);
     house.hns_faults("0 20 GET /networks hresult 0x800706BA\n");
     house.run("service start").exits(0);
     house.until_healthy();
@@ -107,7 +107,7 @@ fn status_shows_a_management_ip_that_never_arrives() {
 #[test]
 fn a_service_whose_executable_is_gone_says_so_and_install_repairs_it() {
     let Some(house) = House::installed() else { return };
-    house.run("service stop").exits(0);
+    house.run("service stop --yes").exits(0);
     fs::remove_file(house.machine.c(r"Program Files\calicoctl-win\calicoctl-win.exe")).unwrap();
     let refused = house.run("service start -o json");
     assert_eq!(refused.code, 1, "{}", refused.stdout);
@@ -132,7 +132,7 @@ fn a_deleted_service_is_re_created() {
 #[test]
 fn a_log_that_cannot_be_written_stops_no_component() {
     let Some(house) = House::installed() else { return };
-    house.run("service stop").exits(0);
+    house.run("service stop --yes").exits(0);
     let log = house.machine.c(r"ProgramData\calicoctl-win\logs\calico\calico-felix.log");
     fs::remove_file(&log).unwrap();
     // Now nobody can write a file of that name, not even root.
@@ -176,7 +176,7 @@ fn a_full_disk_stops_no_component_and_its_log_says_what_is_missing() {
 #[test]
 fn a_log_folder_that_is_read_only_stops_no_component() {
     let Some(house) = House::installed() else { return };
-    house.run("service stop").exits(0);
+    house.run("service stop --yes").exits(0);
     let logs = house.machine.c(r"ProgramData\calicoctl-win\logs\calico");
     let away = house.machine.c(r"ProgramData\calicoctl-win\logs\calico-away");
     fs::rename(&logs, &away).unwrap();
@@ -212,7 +212,7 @@ fn b12_a_clock_that_is_set_back_and_another_time_zone_wipe_no_network() {
     };
     let mut times = vec![boot_time()];
     for (hours, zone) in [(-3, "Asia/Tokyo"), (-20, "America/New_York")] {
-        house.run("service stop").exits(0);
+        house.run("service stop --yes").exits(0);
         house.machine.set_clock(hours * 3600, zone);
         house.run("service start").exits(0);
         house.until_healthy();
@@ -274,7 +274,7 @@ fn a_second_agent_of_a_service_does_not_start() {
 #[test]
 fn an_unreadable_configuration_is_reported_without_a_restart_loop() {
     let Some(house) = House::installed() else { return };
-    house.run("service stop").exits(0);
+    house.run("service stop --yes").exits(0);
     let before = house.starts("felix").len();
     fs::write(house.machine.c(r"ProgramData\calicoctl-win\services.json"), "{ this is no document").unwrap();
     let refused = house.run("service start -o json");

@@ -221,12 +221,12 @@ fn b12_only_a_reboot_counts_as_a_reboot() {
     let Some(house) = House::installed() else { return };
     house.until_healthy();
     let before = house.hns();
-    house.run("service stop").exits(0);
+    house.run("service stop --yes").exits(0);
     let key = r"HKLM\Software\Tigera\Calico";
     for wrong in ["21.11.2026 08:00:00", "1/1/1999 1:00:00 AM"] {
         let set = house.machine.run_program("reg", &["add", key, "/v", "LastBootTime", "/d", wrong, "/f"]);
         assert_eq!(set.code, 0, "{}", set.stderr);
-        house.run("service restart").exits(0);
+        house.run("service restart --yes").exits(0);
         eventually("a start", SOON, || (house.status()["overall"] == "Healthy").then_some(()));
         assert_eq!(house.hns(), before, "LastBootTime {wrong}");
     }

@@ -284,7 +284,7 @@ fn drift_is_detected_and_repaired() {
     assert_eq!(nothing["status"], "no_changes", "{nothing:#}");
 
     // Calico writes the file with the node's name at each start, and empties it first.
-    house.run("service stop").exits(0);
+    house.run("service stop --yes").exits(0);
     house.order("startup", "writes=700");
     house.run("repair -y").exits(0);
     house.until_healthy();
@@ -300,7 +300,7 @@ fn drift_is_detected_and_repaired() {
         ("InstalledBy", &|| drop(command("reg", &["add", key, "/v", "InstalledBy", "/d", "somebody", "/f"]))),
         // While it runs it would only be marked.
         ("CalicoFelix", &|| {
-            house.run("service stop").exits(0);
+            house.run("service stop --yes").exits(0);
             drop(command("sc", &["delete", "CalicoFelix"]));
         }),
         ("firewall", &|| fs::write(house.test_file("firewall"), "").unwrap()),

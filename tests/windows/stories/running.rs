@@ -55,7 +55,7 @@ fn b2_a_crash_loop_is_reported_and_slowed_down() {
     assert!(house.starts("felix").len() <= 6, "{}", house.starts("felix").len());
 
     house.order("felix", "run");
-    house.run("service restart").exits(0);
+    house.run("service restart --yes").exits(0);
     house.until_healthy();
 }
 
@@ -67,14 +67,14 @@ fn a_stop_kills_stuck_children() {
     house.install();
     house.until_started("felix", 1);
     eventually("the child", SOON, || (house.machine.processes_of("calico-node.exe").len() == 2).then_some(()));
-    house.run("service stop").exits(0);
+    house.run("service stop --yes").exits(0);
     assert_eq!(house.machine.processes_of("calico-node.exe"), []);
     assert!(house.said("felix").iter().all(|said| said["event"] != "stop"), "it was deaf");
 
     house.order("felix", "run");
     house.run("service start").exits(0);
     house.until_started("felix", 2);
-    house.run("service stop").exits(0);
+    house.run("service stop --yes").exits(0);
     let stop = house.said("felix").pop().unwrap();
     assert_eq!(stop["why"], "ctrl-c", "a component that listens stops by itself: {stop}");
 }
@@ -162,7 +162,7 @@ fn a_flood_of_log_lines_fills_neither_memory_nor_disk() {
         println!("the agent of {role}: {private} kB private, {peak} kB working set at most");
         assert!(private < 20_000, "{role}: {private} kB");
     }
-    house.run("service stop").exits(0);
+    house.run("service stop --yes").exits(0);
     let last = house.read(r"ProgramData\calicoctl-win\logs\calico\calico-felix.log");
     let torn = last.lines().find(|line| line.contains("felix/log.go") && !line.ends_with('x'));
     assert_eq!(torn, None);
@@ -193,7 +193,7 @@ fn a_reader_that_keeps_a_log_from_being_rotated_costs_no_line() {
     eventually("the log to be rotated", SOON, || (!rotated().is_empty()).then_some(()));
     house.end("felix", 129);
     house.until_started("felix", 3);
-    house.run("service stop").exits(0);
+    house.run("service stop --yes").exits(0);
     let files = [rotated(), vec![log.clone()]].concat();
     let text: String = files.iter().map(|file| std::fs::read_to_string(file).unwrap()).collect();
     assert!(!text.contains("are missing here"));

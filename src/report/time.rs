@@ -1,0 +1,56 @@
+//! Times for people: local, with their zone, and how far away. In documents they are in UTC.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+/// For example `2026-11-25 04:56 CET (3h 05m ago)`, or `2026-11-25 08:01:12 CET (in 4m 52s)`.
+pub fn at(time: Timestamp) -> String {
+    let away = time.duration_since(Timestamp::now());
+    let distance = distance(away.unsigned_abs());
+    let how = if away.is_negative() { format!("{distance} ago") } else { format!("in {distance}") };
+    // Seconds matter to those who wait.
+    let format = if away.unsigned_abs() < HOUR { "%F %T %Z" } else { MINUTE };
+    format!("{} ({how})", time.to_zoned(TimeZone::system()).strftime(format))
+}
+
+/// A time in the past, for two columns of a table: `2026-11-25 04:56 CET` and `3h 05m`.
+pub fn columns(time: Timestamp) -> [String; 2] {
+    let ago = Timestamp::now().duration_since(time).unsigned_abs();
+    [time.to_zoned(TimeZone::system()).strftime(MINUTE).to_string(), distance(ago)]
+}
+
+const MINUTE: &str = "%F %H:%M %Z";
+const HOUR: Duration = Duration::from_hours(1);
+
+fn distance(time: Duration) -> String {
+    let seconds = time.as_secs();
+    let (minutes, hours) = (seconds / 60, seconds / 3600);
+    match hours {
+        0 if minutes == 0 => format!("{seconds}s"),
+        0 => format!("{minutes}m {:02}s", seconds % 60),
+        1..48 => format!("{hours}h {:02}m", minutes % 60),
+        _ => format!("{} days", hours / 24),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_distance_has_the_unit_that_matters() {
+        let said = [52, 292, 11_100, 172_800].map(|seconds| distance(Duration::from_secs(seconds)));
+        assert_eq!(said, ["52s", "4m 52s", "3h 05m", "2 days"]);
+    }
+
+    #[test]
+    fn a_time_is_local_with_its_zone() {
+        let now = Timestamp::now();
+        let zone = now.to_zoned(TimeZone::system()).strftime("%Z").to_string();
+        let ago = at(now - Duration::from_secs(7300));
+        assert!(ago.contains(&zone) && ago.ends_with("(2h 01m ago)"), "{ago}");
+        assert!(at(now + Duration::from_secs(7300)).contains(" (in 2h 01m)"));
+    }
+}
