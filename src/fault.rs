@@ -33,6 +33,7 @@ pub enum Exit {
     PlanStale,
     Interrupted,
     UntrustedFile,
+    NotFound,
     Usage,
     Cancelled,
     RebootStarted,
@@ -40,7 +41,7 @@ pub enum Exit {
 }
 
 /// Class, process exit code, name and meaning, in the order of the numbers.
-const TABLE: [(Exit, i32, &str, &str); 28] = [
+const TABLE: [(Exit, i32, &str, &str); 29] = [
     (Exit::Ok, 0, "OK", "success, or nothing to do"),
     (Exit::Failed, 1, "FAILED", "failed for a reason that has no code of its own"),
     (Exit::ChangesPending, 2, "CHANGES_PENDING", "changes are pending (only with --detailed-exitcode)"),
@@ -85,6 +86,7 @@ const TABLE: [(Exit, i32, &str, &str); 28] = [
         "UNTRUSTED_FILE",
         "accounts other than administrators can write to a file or folder that this command trusts",
     ),
+    (Exit::NotFound, 24, "NOT_FOUND", "the run, generation or trial that the command is about does not exist"),
     (Exit::Usage, 64, "USAGE", "the command line is not valid"),
     (Exit::Cancelled, 130, "CANCELLED", "cancelled; `error.state` describes the state of the node"),
     (Exit::RebootStarted, 1641, "REBOOT_STARTED", "success; Windows is restarting"),

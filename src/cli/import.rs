@@ -167,7 +167,7 @@ fn measured(by: &str, found: Vec<upstream::Found>) -> impl Iterator<Item = Measu
 fn calico_node(node: &dyn Node) -> Result<Service> {
     match node.get(&Id::Service(services::NODE.into()))? {
         Some(State::Service(service)) if services::is_ours(&service) => {
-            Err(Fault::new(Exit::Conflict, "AlreadyOurs", "the services of this node are calicoctl-win's already")
+            Err(Fault::new(Exit::NotFound, "AlreadyOurs", "the services of this node are calicoctl-win's already")
                 .hint("its config is shown by: calicoctl-win config show --origins")
                 .into())
         }

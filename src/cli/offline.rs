@@ -12,6 +12,9 @@ use crate::preflight;
 use crate::report::explain;
 use crate::run::app::App;
 
+/// Former names of what `explain` knows, besides those of checks.
+const RENAMED: [(&str, &str); 1] = [("TrialTakenBack", "TrialReverted")];
+
 pub(crate) fn version(app: &mut App) -> Result<Ending> {
     let version = env!("CARGO_PKG_VERSION");
     let target = format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS);
@@ -36,9 +39,14 @@ pub(crate) fn options(app: &mut App) -> Result<Ending> {
 
 pub(crate) fn explain(args: &Explain, app: &mut App) -> Result<Ending> {
     let Some(asked) = &args.id else { return list(app) };
-    let renamed = preflight::renamed(asked);
+    let renamed =
+        preflight::renamed(asked).or_else(|| RENAMED.into_iter().find(|row| row.0.eq_ignore_ascii_case(asked)));
     let id = renamed.map_or(asked.as_str(), |(_, current)| current);
-    let mut page = explain::explain(id).map(str::to_owned).or_else(|| field(id)).or_else(|| section(id));
+    let exit = Exit::all().find(|exit| exit.code().to_string() == id || exit.name().eq_ignore_ascii_case(id));
+    let id = if let Some(exit) = exit { exit.name() } else { id };
+    // A phase can have the name of a section of the config.
+    let pages = [explain::explain(id).map(str::to_owned), field(id).or_else(|| section(id))];
+    let mut page = pages.into_iter().flatten().reduce(|page, fields| format!("{page}\n\nIn the config:\n\n{fields}"));
     if let (Some(page), true) = (&mut page, id.eq_ignore_ascii_case("ClusterRights")) {
         page.push_str(&format!("\n\n{}", crate::cluster::rights_manifest()));
     }
@@ -46,12 +54,14 @@ pub(crate) fn explain(args: &Explain, app: &mut App) -> Result<Ending> {
         page.push_str(&format!("\n\n{}", crate::cluster::renewal_manifest("calico-system")));
     }
     let Some(mut page) = page else {
-        let near = explain::did_you_mean(id).first().map_or_else(String::new, |near| format!("did you mean {near}? "));
+        let fields: Vec<String> = crate::config::fields().map(|field| short(&field.path).to_owned()).collect();
+        let near = explain::did_you_mean(id, fields.iter().map(String::as_str));
+        let near = near.first().map_or_else(String::new, |near| format!("did you mean {near}? "));
         return Err(Fault::new(Exit::Usage, "NothingToExplain", format!("there is no page about `{id}`"))
             .hint(format!("{near}all of them are listed by: calicoctl-win explain"))
             .into());
     };
-    if let Some(exit) = Exit::all().find(|exit| exit.code().to_string() == id || exit.name().eq_ignore_ascii_case(id)) {
+    if let Some(exit) = exit {
         page.insert_str(0, &format!("{} (exit {})\n\n", exit.name(), exit.code()));
     }
     if let Some((former, current)) = renamed {
@@ -86,8 +96,9 @@ fn field(path: &str) -> Option<String> {
 
 /// Returns the fields of a section of the config.
 fn section(path: &str) -> Option<String> {
-    let start = format!("{}.", short(path).to_lowercase());
-    let fields = crate::config::fields().filter(|field| short(&field.path).to_lowercase().starts_with(&start));
+    let start = format!("{}.", path.to_lowercase());
+    let starts = |path: &str| path.to_lowercase().starts_with(&start);
+    let fields = crate::config::fields().filter(|field| starts(&field.path) || starts(short(&field.path)));
     let first = |help: &str| help.split(". ").next().unwrap_or_default().replace('\n', " ");
     let lines: String =
         fields.map(|field| format!("{}: {}\n  {}\n", short(&field.path), field.takes, first(&field.help))).collect();

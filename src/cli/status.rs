@@ -118,7 +118,7 @@ fn one_run(app: &mut App, args: &Status, run: &str) -> Result<Ending> {
             (false, Some(_)) => "interrupted",
             (false, None) if known.is_some() => "lost",
             (false, None) => {
-                return Err(Fault::new(Exit::Conflict, "NoSuchRun", format!("nothing is known of a run {run}"))
+                return Err(Fault::new(Exit::NotFound, "NoSuchRun", format!("nothing is known of a run {run}"))
                     .hint("the newest are in C:\\ProgramData\\calicoctl-win\\logs, a file each")
                     .into());
             }

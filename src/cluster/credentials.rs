@@ -124,7 +124,7 @@ impl Cluster {
         let account = current.token().and_then(|token| claims(token.reveal()).account);
         let Some((namespace, account)) = account else {
             let what = "these credentials are not a service account's token, so none can be requested with them";
-            return Err(Fault::new(Exit::Conflict, "TokenNotRenewable", what)
+            return Err(Fault::new(Exit::Unsupported, "TokenNotRenewable", what)
                 .hint("create new ones: calicoctl-win credentials rotate")
                 .into());
         };

@@ -23,10 +23,12 @@ pub fn ids() -> impl Iterator<Item = &'static str> {
     sections().map(|(name, _)| name)
 }
 
-/// The ids most similar to one that has no section, the most likely first; none if nothing is similar.
-pub fn did_you_mean(id: &str) -> Vec<&'static str> {
+/// The ids, and other names, most similar to one that has no section, the most likely first; none if nothing is similar.
+pub fn did_you_mean<'a>(id: &str, others: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let wanted = id.to_ascii_lowercase();
     let mut near: Vec<(f64, &str)> = ids()
+        .map(|id| -> &'a str { id })
+        .chain(others)
         .map(|name| (strsim::jaro_winkler(&wanted, &name.to_ascii_lowercase()), name))
         .filter(|(likeness, _)| *likeness > 0.8)
         .collect();
@@ -57,9 +59,9 @@ mod tests {
 
     #[test]
     fn a_typo_gets_a_suggestion() {
-        assert_eq!(did_you_mean("CLUSTER_UNREACHEABLE").first(), Some(&"CLUSTER_UNREACHABLE"));
-        assert_eq!(did_you_mean("conectivity_notice").first(), Some(&"connectivity_notice"));
-        assert!(did_you_mean("xyzzy").is_empty());
+        assert_eq!(did_you_mean("CLUSTER_UNREACHEABLE", [].into_iter()).first(), Some(&"CLUSTER_UNREACHABLE"));
+        assert_eq!(did_you_mean("conectivity_notice", [].into_iter()).first(), Some(&"connectivity_notice"));
+        assert!(did_you_mean("xyzzy", [].into_iter()).is_empty());
     }
 
     #[test]

@@ -202,7 +202,7 @@ fn former<'a>(standing: &'a Standing, now: &Receipt, to: Option<u32>) -> Result<
     let skipped = |(generation, _): &&(u32, String)| (after..now.generation).contains(generation);
     if let (None, Some((generation, why))) = (to, standing.unreadable.iter().rev().find(skipped)) {
         let what = format!("generation {generation}, before this one, cannot be read: {why}");
-        return Err(Fault::new(Exit::Conflict, "ReceiptUnreadable", what)
+        return Err(Fault::new(Exit::Failed, "ReceiptUnreadable", what)
             .hint("see the others with `calicoctl-win receipt list`\nand choose one: calicoctl-win rollback --to N")
             .into());
     }
@@ -216,7 +216,7 @@ fn former<'a>(standing: &'a Standing, now: &Receipt, to: Option<u32>) -> Result<
 pub(crate) fn no_such(standing: &Standing, which: &str) -> Fault {
     let known: Vec<String> = standing.receipts.iter().map(|receipt| receipt.generation.to_string()).collect();
     let known = if known.is_empty() { "none".into() } else { known.join(", ") };
-    Fault::new(Exit::Conflict, "NoSuchGeneration", format!("there is no {which} on this node"))
+    Fault::new(Exit::NotFound, "NoSuchGeneration", format!("there is no {which} on this node"))
         .hint(format!("generations that have a receipt: {known}; see them with: calicoctl-win receipt list"))
 }
 
@@ -252,7 +252,7 @@ impl Restored {
         }
         let Some(state) = lacking.into_iter().next() else { return Ok(()) };
         let what = format!("the store does not hold what generation {} needs: {}", self.number, show::state(&state));
-        Err(Fault::new(Exit::Conflict, "GenerationGone", what)
+        Err(Fault::new(Exit::NotFound, "GenerationGone", what)
             .hint("re-create it from its config: calicoctl-win reconfigure -c FILE")
             .into())
     }

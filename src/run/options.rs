@@ -446,7 +446,9 @@ fn check_id(id: &str) -> Result<String, String> {
 
 /// Says that no check has this id, and which one is like it.
 pub(super) fn no_such_check(id: &str) -> String {
-    let near = explain::did_you_mean(id).into_iter().find(|near| preflight::catalogue().any(|row| row.id == *near));
+    let near = explain::did_you_mean(id, [].into_iter())
+        .into_iter()
+        .find(|near| preflight::catalogue().any(|row| row.id == *near));
     let meant = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
     format!("there is no check `{id}` to ignore{meant}")
 }

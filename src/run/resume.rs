@@ -118,7 +118,7 @@ impl Verb for Resumed {
             if self.undo && is_of_uninstall(journal) && is_made {
                 let what = "the uninstall is complete and cannot be undone: only what its flags remove besides Calico \
                             remains";
-                return Err(Fault::new(Exit::Conflict, "UninstallMade", what)
+                return Err(Fault::new(Exit::NotFound, "UninstallMade", what)
                     .hint("finish it with: calicoctl-win resume\nthen install Calico again: calicoctl-win install")
                     .into());
             }

@@ -99,7 +99,7 @@ pub(crate) fn confirm(args: &Confirm, app: &mut App) -> Result<Ending> {
 }
 
 fn not_on_trial() -> Fault {
-    Fault::new(Exit::Conflict, "NotOnTrial", "no change is on trial here")
+    Fault::new(Exit::NotFound, "NotOnTrial", "no change is on trial here")
         .hint("see the node's state: calicoctl-win status")
 }
 
@@ -151,7 +151,7 @@ impl Verb for Kept {
 
     fn refuse(&self, _: &mut Operation<'_>) -> Result<()> {
         let trial = self.trial.as_ref().ok_or_else(not_on_trial)?;
-        let late = |what: &str, hint: &str| Err(Fault::new(Exit::Conflict, "NotOnTrial", what).hint(hint).into());
+        let late = |what: &str, hint: &str| Err(Fault::new(Exit::NotFound, "NotOnTrial", what).hint(hint).into());
         match trial.deadline() {
             // The guard does not revert it any more.
             _ if trial.is_tried_out() => Ok(()),
@@ -221,7 +221,7 @@ impl Verb for Reverted {
         }
         let message = format!("{}: node {} reverts to generation {}", self.why, trial.node, trial.from);
         os::event_log(Level::Warning, &message);
-        op.app.warn("TrialTakenBack", message);
+        op.app.warn("TrialReverted", message);
         match bring_back(op, &trial) {
             Ok(applied) => {
                 Trial::forget(op.node)?;

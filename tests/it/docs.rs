@@ -62,6 +62,35 @@ fn every_id_that_the_program_prints_can_be_explained() {
     assert!(missing.is_empty(), "without a section in docs/explain.md: {missing:?}");
 }
 
+#[test]
+fn every_phase_can_be_explained() {
+    let literal = Regex::new(r#"\bphase(?:\(|: )"([a-z-]+)""#).unwrap();
+    let sources = product();
+    let source = |path: &str| sources.iter().find(|(name, _)| name == path).map(|(_, text)| text.as_str()).unwrap();
+    let body = |path: &str, start: &str| {
+        let text = source(path).split_once(start).unwrap().1;
+        text.split_once("\n}\n").unwrap().0.to_owned()
+    };
+    let of_items = body("src/plan/order.rs", "pub const fn phase(") + &body("src/apply/steps.rs", "\nfn phases(");
+    let word = Regex::new(r#""([a-z-]+)""#).unwrap();
+    let mut phases: BTreeSet<String> = word.captures_iter(&of_items).map(|found| found[1].to_owned()).collect();
+    for (_, text) in &sources {
+        phases.extend(literal.captures_iter(text).map(|found| found[1].to_owned()));
+    }
+    // A start or stop has a phase of its own.
+    assert!(phases.remove("run") && phases.len() > 20, "{phases:?}");
+    let missing: Vec<&String> = phases.iter().filter(|phase| explain(phase).is_none()).collect();
+    assert!(missing.is_empty(), "without a section in docs/explain.md: {missing:?}");
+}
+
+#[test]
+fn pages_are_plain_ascii() {
+    for file in ["docs/explain.md", "docs/checks.md", "docs/selftest.md"] {
+        let strange: Vec<String> = read(file).lines().filter(|line| !line.is_ascii()).map(str::to_owned).collect();
+        assert!(strange.is_empty(), "{file}: {strange:#?}");
+    }
+}
+
 /// Returns ids of faults, warnings and checks in a source file: literals in PascalCase in their usual places.
 fn printed_ids(text: &str) -> Vec<String> {
     let places = [

@@ -123,7 +123,7 @@ fn a_node_of_upstreams_scripts_keeps_its_network_when_it_is_adopted() {
     let networks = status["networks"].as_array().unwrap();
     assert!(networks.iter().any(|network| network["name"] == "Calico" && network["vsid"] == 6000), "{status}");
     assert_eq!(lab.run("install -y -c node.yaml -o json").exits(0).json()["changed"], false);
-    let ours = lab.run("config import --live -o json").exits(13).json();
+    let ours = lab.run("config import --live -o json").exits(24).json();
     assert_eq!(ours["error"]["id"], "AlreadyOurs");
 }
 

@@ -19,6 +19,14 @@ fn explain_knows_exit_codes_ids_and_fields() {
         let page = lab.bare(&format!("explain {id} -o json")).exits(0).json();
         assert!(page["text"].as_str().unwrap().contains(says), "{page}");
     }
+    assert_eq!(lab.bare("explain 7 -o json").exits(0).json()["id"], "CLUSTER_UNREACHABLE");
+    assert!(lab.bare("explain spec").exits(0).stdout.contains("calicoNetwork.vxlan.vxlanVNI: "));
+    let both = lab.bare("explain services").exits(0).stdout;
+    assert!(both.contains("Register, change or delete") && both.contains("services.felixLogSeverity: "), "{both}");
+    let former = lab.bare("explain TrialTakenBack").exits(0).stdout;
+    assert!(former.starts_with("TrialTakenBack is now named TrialReverted."), "{former}");
+    let near = lab.bare("explain calicoNetwork.vxlan.vxlanVnn").exits(64).stderr;
+    assert!(near.contains("did you mean calicoNetwork.vxlan.vxlanVNI?"), "{near}");
     assert!(lab.bare("explain 7").exits(0).stdout.starts_with("CLUSTER_UNREACHABLE (exit 7)\n"));
     assert!(lab.bare("explain calicoNetwork.vxlan").exits(0).stdout.contains("calicoNetwork.vxlan.vxlanVNI: "));
     let all = lab.bare("explain").exits(0).stdout;

@@ -529,7 +529,7 @@ fn a_rollback_re_creates_the_previous_network() {
     // And forward again: a rollback is a change like any other.
     let _again = lab.run("rollback -y").exits(0);
     assert_eq!(standing(&lab), healthy(5000));
-    assert_eq!(lab.run("rollback -y --to 17 -o json").exits(13).json()["error"]["id"], "NoSuchGeneration");
+    assert_eq!(lab.run("rollback -y --to 17 -o json").exits(24).json()["error"]["id"], "NoSuchGeneration");
     let _gone = lab.run("uninstall -y").exits(0);
     let _nothing = lab.run("rollback -y").exits(16);
 }
@@ -537,7 +537,7 @@ fn a_rollback_re_creates_the_previous_network() {
 #[test]
 fn a_rollback_restores_the_previous_settings_without_moving_pods() {
     let lab = Lab::installed();
-    assert_eq!(lab.run("rollback -y -o json").exits(13).json()["error"]["id"], "NoSuchGeneration");
+    assert_eq!(lab.run("rollback -y -o json").exits(24).json()["error"]["id"], "NoSuchGeneration");
     let _debug = lab.run("reconfigure -y --set services.felixLogSeverity=debug").exits(0);
     let _back = lab.run("rollback -y").exits(0);
     assert!(!lab.read("C/ProgramData/calicoctl-win/felix.json").contains("debug"));

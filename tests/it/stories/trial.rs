@@ -79,7 +79,7 @@ fn a_change_that_is_confirmed_stays() {
     let kept = lab.run("confirm -o json").exits(0).json();
     assert_eq!((&kept["changed"], &kept["generation"]), (&json!(true), &json!(2)));
     assert_eq!((vsid(&lab), over(&lab), self::lease(&lab)), (Some(5000), true, None));
-    assert_eq!(lab.run("confirm -o json").exits(13).json()["error"]["id"], "NotOnTrial");
+    assert_eq!(lab.run("confirm -o json").exits(24).json()["error"]["id"], "NotOnTrial");
 }
 
 #[test]
@@ -88,8 +88,8 @@ fn a_change_that_is_not_confirmed_is_reverted_automatically() {
     let _tried = lab.run(&format!("{TRY} --confirm-timeout 3s")).exits(0);
     await_revert(&lab, 60);
     let said = lab.logs();
-    assert!(said.contains("TrialTakenBack: nobody confirmed it within 3 s: node win-a1 reverts to generation 1"));
-    assert_eq!(lab.run("confirm -o json").exits(13).json()["error"]["id"], "NotOnTrial");
+    assert!(said.contains("TrialReverted: nobody confirmed it within 3 s: node win-a1 reverts to generation 1"));
+    assert_eq!(lab.run("confirm -o json").exits(24).json()["error"]["id"], "NotOnTrial");
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn an_unreachable_gateway_reverts_the_change_early() {
     assert!(begun.elapsed() < Duration::from_secs(29), "it is the deadline that reverted it");
     await_revert(&lab, 60);
     let said = lab.logs();
-    assert!(said.contains("TrialTakenBack: the gateway 10.20.0.1 does not answer for "), "{said}");
+    assert!(said.contains("TrialReverted: the gateway 10.20.0.1 does not answer for "), "{said}");
 }
 
 /// A gateway that never answered proves nothing.

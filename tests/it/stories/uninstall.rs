@@ -319,7 +319,7 @@ fn a_resumed_uninstall_removes_everything_that_was_requested() {
     let _killed = there.fails_at("api DELETE /apis/crd*=exit-before", &format!("{words} --drain")).exits(137);
     let unschedulable = |lab: &Lab| lab.object("nodes", "win-a1").unwrap()["spec"]["unschedulable"] == true;
     assert!(unschedulable(&there));
-    let refused = there.run("resume -y --undo -o json").exits(13).json();
+    let refused = there.run("resume -y --undo -o json").exits(24).json();
     assert_eq!((&refused["error"]["id"], &refused["changed"]), (&json!("UninstallMade"), &json!(false)), "{refused}");
     let lines = there.run("resume -y -o ndjson").exits(0).ndjson();
     assert!(lines.iter().all(|line| line["phase"]["id"] != "drain"), "{lines:?}");

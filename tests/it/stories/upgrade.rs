@@ -377,7 +377,7 @@ fn receipts_show_the_generations_and_which_can_be_restored() {
     7 reconfigure v3.32.1 can_go_back
     8 upgrade v3.33.0 standing
     ");
-    let gone = lab.run("rollback -y --to 3 -o json").exits(13).json();
+    let gone = lab.run("rollback -y --to 3 -o json").exits(24).json();
     assert_eq!(gone["error"]["id"], "GenerationGone", "{gone}");
     assert_eq!(runs(&lab), healthy("v3.33.0"));
     let _back = lab.run("rollback -y --to 5").exits(0);
@@ -387,7 +387,7 @@ fn receipts_show_the_generations_and_which_can_be_restored() {
     assert!(shown.stdout.contains("Calico v3.33.0") && shown.stdout.contains("rollback --to 8"), "{shown}");
     let document = lab.run("receipt show 1 -o json").exits(0).json();
     assert_eq!((&document["kind"], &document["generation"]), (&json!("Receipt"), &json!(1)));
-    assert_eq!(lab.run("receipt show 17 -o json").exits(13).json()["error"]["id"], "NoSuchGeneration");
+    assert_eq!(lab.run("receipt show 17 -o json").exits(24).json()["error"]["id"], "NoSuchGeneration");
     assert!(!shown.stdout.contains("token"), "{shown}");
 }
 
@@ -441,7 +441,7 @@ fn a_damaged_release_without_its_archive_is_refused_with_the_services_running() 
     damage_in_store(&lab, |file| fs::write(file, "MZ").unwrap());
     fs::remove_dir_all(lab.on_node("cache")).unwrap();
     let services = lab.status()["services"].clone();
-    let refused = lab.run("rollback -y -o json --offline").exits(13).json();
+    let refused = lab.run("rollback -y -o json --offline").exits(24).json();
     assert_eq!(
         (&refused["error"]["id"], &refused["changed"]),
         (&json!("GenerationGone"), &json!(false)),
@@ -471,7 +471,7 @@ fn a_rollback_skips_no_generation_that_cannot_be_read() {
     let second = second.into_iter().find(|file| file.file_stem().unwrap().to_str().unwrap().ends_with('2')).unwrap();
     fs::write(second, "{").unwrap();
     let before = lab.picture_without_state();
-    let refused = lab.run("rollback -y -o json").exits(13).json();
+    let refused = lab.run("rollback -y -o json").exits(1).json();
     assert_eq!(refused["error"]["id"], "ReceiptUnreadable", "{refused:#}");
     assert!(refused["error"]["what"].as_str().unwrap().starts_with("generation 2, before this one, cannot be read"));
     lab.picture_without_state().same_as(&before);
