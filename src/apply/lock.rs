@@ -14,7 +14,7 @@ use crate::fault::{Exit, Fault};
 use crate::item::Access;
 use crate::node::{Node, OpenFile, STATE_DIR, record};
 use crate::report::event::Sink;
-use crate::report::time::at;
+use crate::report::time;
 use crate::values::WinPath;
 use crate::wait::{self, Wait};
 
@@ -172,7 +172,7 @@ fn read(about: &std::path::Path) -> Option<Holder> {
 fn busy(holder: Option<&Holder>) -> Fault {
     let what = match holder {
         Some(Holder { run, command, pid, since }) => {
-            format!("another run holds the lock: `{command}` (run {run}, process {pid}) since {}", at(*since))
+            format!("another run holds the lock: `{command}` (run {run}, process {pid}) since {}", time::since(*since))
         }
         None => "another run holds the lock".into(),
     };

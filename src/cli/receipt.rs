@@ -12,7 +12,7 @@ use crate::item::State;
 use crate::node::Node;
 use crate::plan::show;
 use crate::report::document::{Generation, Generations};
-use crate::report::time::{at, columns};
+use crate::report::time::{columns, since};
 use crate::run::Ending;
 use crate::run::app::App;
 use crate::run::generations::{installed, no_such};
@@ -118,7 +118,7 @@ fn text(receipt: &Receipt, line: &Generation) -> String {
         receipt.generation,
         receipt.command,
         receipt.run,
-        at(receipt.finished)
+        since(receipt.finished)
     );
     match &receipt.about {
         None => text.push_str("Nothing is installed.\n"),

@@ -146,7 +146,11 @@ fn repairs(status: &NodeStatus) -> bool {
 }
 
 fn text(status: &NodeStatus, app: &App) -> String {
-    let mut head = vec![format!("OVERALL: {}", format!("{:?}", status.overall).to_uppercase())];
+    let overall = match status.overall {
+        Overall::NotInstalled => "NOT INSTALLED".into(),
+        overall => format!("{overall:?}").to_uppercase(),
+    };
+    let mut head = vec![format!("OVERALL: {overall}")];
     if let Some(node) = &status.node {
         head.push(node.name.clone());
     }
@@ -158,7 +162,13 @@ fn text(status: &NodeStatus, app: &App) -> String {
     }
     let mut text = head.join("   ") + "\n";
     for (at, Problem { message, command, .. }) in status.problems.iter().enumerate() {
-        text.push_str(&format!("! {message}\n"));
+        let same = |other: &Problem| {
+            other.message.split_once(": ").zip(message.split_once(": ")).is_some_and(|(a, b)| a.1 == b.1)
+        };
+        match message.split_once(": ").filter(|_| status.problems[..at].iter().any(same)) {
+            Some((what, _)) => text.push_str(&format!("! {what}, for the same reason\n")),
+            None => text.push_str(&format!("! {message}\n")),
+        }
         // The same command may solve several.
         if status.problems.get(at + 1).is_none_or(|next| next.command != *command) {
             text.push_str(&format!("    {command}\n"));
@@ -174,6 +184,7 @@ fn text(status: &NodeStatus, app: &App) -> String {
     }
     for network in &status.networks {
         let vsid = network.vsid.map_or_else(String::new, |vsid| format!(", VSID {vsid}"));
+        let vsid = vsid + &network.wanted_vsid.map_or_else(String::new, |wanted| format!(", want {wanted}"));
         let ip = network.management_ip.as_ref().map_or_else(String::new, |ip| format!(", management IP {ip}"));
         table.add_row(["HNS network".into(), network.name.clone(), format!("{}{vsid}{ip}", network.kind)]);
     }

@@ -329,7 +329,7 @@ impl Plan {
         let shown = |change: &&Change| detail || change.disruption >= Disruption::Pods || of_others(change);
         let changes: Vec<&Change> = self.changes.iter().filter(shown).collect();
         let width = |column: fn(&Change) -> usize| changes.iter().map(|change| column(change)).max().unwrap_or(0);
-        let (kinds, targets) = (width(|change| word(change).len()), width(|change| change.target.len()).min(64));
+        let (kinds, targets) = (width(|change| word(change).len()), width(|change| named(change).len()).min(64));
         let mut text = String::new();
         for change in &changes {
             let sign = match change.action {
@@ -339,7 +339,7 @@ impl Plan {
                 Action::Replace => "-/+",
             };
             let warn = if change.disruption >= Disruption::Pods { "!" } else { " " };
-            let (kind, target, what) = (word(change), &change.target, self::detail(change));
+            let (kind, target, what) = (word(change), named(change), self::detail(change));
             let line = format!("{warn} {sign:<3} {kind:<kinds$}  {target:<targets$}  {what}");
             text.push_str(line.trim_end());
             text.push('\n');
@@ -360,6 +360,19 @@ fn word(change: &Change) -> &str {
         ("running", Action::Delete) => "stop",
         ("running", _) => "restart",
         (kind, _) => kind,
+    }
+}
+
+/// The target; the key of a registry value without its middle, if it is long. Documents have it whole.
+fn named(change: &Change) -> String {
+    const HEAD: usize = 12;
+    const TAIL: usize = 41;
+    let target = &change.target;
+    match (target.get(..HEAD), target.len().checked_sub(TAIL).and_then(|at| target.get(at..))) {
+        (Some(head), Some(tail)) if change.kind == "registry" && target.len() > HEAD + TAIL => {
+            format!("{head}...{tail}")
+        }
+        _ => target.clone(),
     }
 }
 

@@ -339,6 +339,9 @@ pub struct NetworkStatus {
     #[serde(rename = "type")]
     pub kind: NetworkKind,
     pub vsid: Option<u32>,
+    /// The VSID that the current generation needs, if it is another.
+    #[serde(skip)]
+    pub wanted_vsid: Option<u32>,
     pub management_ip: Option<String>,
     pub adapter: Option<String>,
     /// Version 2 of HNS does not show this network of Calico's, so that Calico and kube-proxy do not find it.

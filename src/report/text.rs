@@ -43,7 +43,7 @@ pub fn painted(line: &str) -> String {
         ("OVERALL: HEALTHY", green),
         ("OVERALL: DEGRADED", yellow),
         ("OVERALL: CHANGING", yellow),
-        ("OVERALL: NOTINSTALLED", yellow),
+        ("OVERALL: NOT INSTALLED", yellow),
         ("OVERALL: FAILED", red),
         ("result: OK", green),
         ("result:", yellow),

@@ -15,7 +15,13 @@ pub fn at(time: Timestamp) -> String {
     format!("{} ({how})", time.to_zoned(TimeZone::system()).strftime(format))
 }
 
-/// A time in the past, for two columns of a table: `2026-11-25 04:56 CET` and `3h 05m`.
+/// The same for something that has happened, for example `2026-11-25 04:56 CET (3h 05m ago)`.
+pub fn since(time: Timestamp) -> String {
+    let [time, ago] = columns(time);
+    format!("{time} ({ago} ago)")
+}
+
+/// The same for two columns of a table: `2026-11-25 04:56 CET` and `3h 05m`.
 pub fn columns(time: Timestamp) -> [String; 2] {
     let ago = Timestamp::now().duration_since(time).unsigned_abs();
     [time.to_zoned(TimeZone::system()).strftime(MINUTE).to_string(), distance(ago)]

@@ -50,7 +50,7 @@ pub(crate) fn measure(app: &mut App, node: &dyn Node) -> Result<NodeStatus> {
         calico_version: None,
         backend: None,
         services: SERVICES.iter().map(|name| service(node, name)).collect::<Result<_>>()?,
-        networks: networks(node)?,
+        networks: networks(node, receipt)?,
         cni: None,
         credentials: Vec::new(),
         node: None,
@@ -351,16 +351,21 @@ pub(crate) fn detail(service: &ServiceStatus) -> String {
     parts.join(", ")
 }
 
-fn networks(node: &dyn Node) -> Result<Vec<NetworkStatus>> {
+fn networks(node: &dyn Node, receipt: Option<&Receipt>) -> Result<Vec<NetworkStatus>> {
     let mut found = Vec::new();
     for (id, state) in node.list(crate::node::Listing::Networks)? {
         let (Id::Network(name), State::Network(network)) = (id, state) else { continue };
         let calicos =
             [calico::networks::BOOTSTRAP, calico::networks::PODS].iter().any(|own| own.eq_ignore_ascii_case(&name));
         let details = if calicos { node.network_details(&name)? } else { None };
+        let wanted_vsid = match receipt.and_then(|receipt| receipt.target.world.get(&Id::Network(name.clone()))) {
+            Some(State::Network(wanted)) => wanted.vsid.filter(|_| wanted.vsid != network.vsid),
+            _ => None,
+        };
         found.push(NetworkStatus {
             kind: network.kind,
             vsid: network.vsid,
+            wanted_vsid,
             management_ip: network.management_ip.map(|ip| ip.to_string()),
             adapter: network.adapter,
             unseen_by_v2: details.is_some_and(|details| details.unseen_by_v2),

@@ -409,7 +409,7 @@ impl Output {
             (r"\d{8}T\d{6}-[0-9a-f]{6}", "RUN"),
             (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "TIME"),
             (
-                r"\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)? \S+ +(\((in )?[0-9dhmsay ]+( ago)?\)|\d+( days|[hms])( \d\d[ms])?)",
+                r"\d{4}-\d\d-\d\d\s+\d\d:\d\d(:\d\d)?\s+\S+\s+(\((in\s+)?[0-9dhmsay\s]+(ago)?\)|\d+( days|[hms])( \d\d[ms])?)",
                 "TIME",
             ),
             (r#""\d+/\d+/\d{4} \d+:\d\d:\d\d [AP]M""#, "BOOT-TIME"),

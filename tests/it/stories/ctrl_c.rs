@@ -156,7 +156,15 @@ fn ctrl_c_at_the_question_ends_with_a_result() {
     terminal.ctrl_c();
     let (code, shown) = terminal.end();
     assert_eq!(code, Some(130), "{shown}");
-    assert!(shown.contains("state: nothing was changed") && shown.contains("result: CANCELLED (exit 130)"), "{shown}");
+    let shown = shown.replace("\r\n", "\n");
+    let end = shown.find("error: ").map(|at| &shown[at..shown.rfind(" log=").unwrap()]).unwrap();
+    insta::assert_snapshot!(end, @r"
+    error: stopped by Ctrl-C
+      state: nothing was changed
+      hint: run the command again
+      more: calicoctl-win explain RunCancelled
+    result: CANCELLED (exit 130) changed=false reboot=false
+    ");
     lab.picture_without_state().same_as(&before);
 }
 
@@ -175,4 +183,20 @@ fn ctrl_c_in_the_download_clears_its_bar() {
     on_a_clear_row(&shown, "error: stopped by Ctrl-C");
     assert!(shown.contains("state: nothing was changed") && shown.contains("result: CANCELLED (exit 130)"), "{shown}");
     lab.picture_without_state().same_as(&before);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_board_of_a_drain_fits_on_the_screen() {
+    let lab = Lab::installed();
+    let mut command = lab.command("node drain -y --color never --sandbox node");
+    command.env("CALICO_WIN_SANDBOX_FAULT", "api no-kubelet");
+    let mut terminal = Terminal::of(&command);
+    // indicatif fills each row with blanks.
+    terminal.shows(" healthy pods and has 2 currently");
+    terminal.ctrl_c();
+    let (code, shown) = terminal.end();
+    assert_eq!(code, Some(130), "{shown}");
+    let broken = regex::Regex::new("held: demo/web-[^ ]+ The disruption budget web needs 1 {10,}healthy pods").unwrap();
+    assert!(broken.is_match(&shown), "{shown}");
 }

@@ -15,9 +15,10 @@ static WHOLE: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 /// Runs a command with a screen of this many columns.
-fn seen(lab: &Lab, words: &str, columns: usize, color: &str) -> Output {
+fn seen(lab: &Lab, fault: &str, words: &str, columns: usize, color: &str) -> Output {
     let mut command = lab.command(words);
     command.args(["--sandbox", "node", "--color", color]).env("COLUMNS", columns.to_string());
+    command.env("CALICO_WIN_SANDBOX_FAULT", fault);
     Output::of(words, command)
 }
 
@@ -32,7 +33,13 @@ fn words(screen: &str) -> Vec<String> {
 /// A screen at 80 columns, plain, after checking the other three: each command gets a node from `lab`.
 #[track_caller]
 fn screen(lab: impl Fn() -> Lab, command: &str, code: i32) -> String {
-    let at = |columns, color| seen(&lab(), command, columns, color).exits(code);
+    screen_at("", lab, command, code)
+}
+
+/// The same with a fault.
+#[track_caller]
+fn screen_at(fault: &str, lab: impl Fn() -> Lab, command: &str, code: i32) -> String {
+    let at = |columns, color| seen(&lab(), fault, command, columns, color).exits(code);
     let plain = at(80, "never").screen();
     for columns in [80, 120] {
         let other = at(columns, "never");
@@ -117,6 +124,177 @@ fn the_status_of_an_installed_node() {
     ! VNI 4096 here, 5000 in FelixConfiguration: pods here reach none of nodes with
       VNI 5000
     ");
+}
+
+#[test]
+fn the_status_of_nodes_with_a_problem() {
+    let lab = Lab::installed();
+    let rows = |shown: &str, part: &str| {
+        shown.lines().filter(|row| row.starts_with(part)).map(str::to_owned).collect::<Vec<_>>().join("\n")
+    };
+    let without = Lab::node();
+    insta::assert_snapshot!(rows(&screen(|| without.copy(), "status", 16), "OVERALL"), @"OVERALL: NOT INSTALLED");
+    let away = screen_at("api down", || lab.copy(), "status", 12);
+    insta::assert_snapshot!(&away[..away.find(" COMPONENT").unwrap()], @r"
+    OVERALL: DEGRADED   win-a1   Calico v3.32.1 (vxlan)   generation 1
+    ! the cluster could not be asked: the API server at https://10.20.0.10:6443
+      refuses the connection: Connection refused (os error 111)
+    ! Calico's datastore cannot be used, for the same reason
+    ");
+    lab.edit_yaml(|text| text.replace("vsid: 4096", "vsid: 4200"));
+    insta::assert_snapshot!(rows(&screen(|| lab.copy(), "status", 12), " HNS network  Calico"), @" HNS network  Calico      Overlay, VSID 4200, want 4096, management IP");
+}
+
+#[test]
+fn an_interrupted_run_and_its_end() {
+    let lab = Lab::installed();
+    let change = "apply -y --set services.felixLogSeverity=debug";
+    let _killed = lab.fails_at("put running CalicoFelix#2=exit-before", change).exits(137);
+    insta::assert_snapshot!(screen(|| lab.copy(), "status", 12), @r"
+    OVERALL: FAILED   win-a1   Calico v3.32.1 (vxlan)   generation 1
+    ! service CalicoFelix is stopped
+    ! not as generation 1 has it: file C:\CalicoWindows\config.ps1, file
+      C:\ProgramData\calicoctl-win\felix.json, running CalicoFelix
+    ! interrupted: apply (run RUN, since TIME),
+      at step 5 of 6: running CalicoFelix
+     COMPONENT    STATE       DETAIL
+     CalicoNode   Running     pid 4000
+     CalicoFelix  Stopped
+     HNS network  Calico      Overlay, VSID 4096, management IP 10.20.0.21
+     HNS network  External    Overlay, VSID 9999, management IP 10.20.0.21
+     HNS network  nat         NAT
+     CNI conf     OK          C:\Program Files\containerd\cni\conf\10-calico.conf
+     Credentials  kubeconfig  token valid until TIME
+     K8s Node     Ready       schedulable
+    Finish: calicoctl-win resume --sandbox node
+    Undo: calicoctl-win resume --undo --sandbox node
+    result: UNHEALTHY (exit 12) changed=false reboot=false
+    ");
+    insta::assert_snapshot!(screen(|| lab.copy(), "resume -n", 0), @r"
+    Interrupted: apply (run RUN, since TIME), at
+    step 5 of 6: running CalicoFelix.
+    dry run: would finish apply (run RUN, since
+    TIME), at step 5 of 6: running CalicoFelix
+    result: OK (exit 0) changed=false reboot=false
+    ");
+    insta::assert_snapshot!(screen(|| lab.copy(), "resume -y", 0), @r"
+    calicoctl-win VERSION on win-a1: Windows Server 2022 build 20348.2700, containerd
+    1.7.27
+    Interrupted: apply (run RUN, since TIME), at
+    step 5 of 6: running CalicoFelix.
+    [ 1/3]  node-startup    CalicoNode  SECONDS
+    [ 2/3]  services-start  CalicoFelix  SECONDS
+    [ OK ]  steady          the services work  SECONDS
+    [ 3/3]  annotate        node win-a1 carries the digest of its settings  SECONDS
+    [ OK ]  node-ready      Node win-a1 is Ready  SECONDS
+    apply is finished; generation 2 is current.
+    result: OK (exit 0) changed=true reboot=false log=node/C/ProgramData/calicoctl-win/logs/RUN.log
+    ");
+}
+
+#[test]
+fn a_change_that_is_rolled_back() {
+    let lab = Lab::installed();
+    let change = "apply -y --set services.felixLogSeverity=debug";
+    let shown = screen_at("put running CalicoFelix#2=fail", || lab.copy(), change, 9);
+    insta::assert_snapshot!(from(&shown, "[FAIL]"), @r"
+    [FAIL]  services-start  put running CalicoFelix: failed, as a sandbox fault
+                            asked
+    [NOTE]  the change failed and is being rolled back
+    [ 1/3]  files           C:\CalicoWindows\config.ps1,  SECONDS
+                            C:\ProgramData\calicoctl-win\felix.json
+    [ 2/3]  node-startup    CalicoNode  SECONDS
+    [ 3/3]  services-start  CalicoFelix  SECONDS
+    result: FAILED_ROLLED_BACK (exit 9) changed=true reboot=false log=node/C/ProgramData/calicoctl-win/logs/RUN.log
+    --- stderr
+    error: the change failed and was rolled back
+      caused by: put running CalicoFelix: failed, as a sandbox fault asked
+      state: the node is as it was before; the change was rolled back; Calico's
+             services were down meanwhile
+      hint: fix the cause that is named here and run the command again
+      more: calicoctl-win explain RolledBack
+    ");
+}
+
+#[test]
+fn a_removal() {
+    let lab = Lab::installed();
+    insta::assert_snapshot!(screen(|| lab.copy(), "uninstall -n --drain", 0), @r"
+    ! -   hns-network  External  Overlay, VSID 9999, 192.168.255.0/30, on Ethernet
+    ! -   hns-network  Calico    Overlay, VSID 4096, 192.168.0.0/26, on Ethernet
+    19 more changes; -v lists all.
+
+    On the HNS network Calico, which is deleted:
+      SANDBOX_Calico
+          (192.168.0.4) has no container any more, and is deleted
+      demo/fluent-bit-7hb2k (192.168.0.3) is deleted; its DaemonSet re-creates it,
+          and it waits for the new network
+      demo/web-5d8f7c9b6d-4xkzq (192.168.0.5) is evicted by a drain, or loses its
+          network
+      demo/web-5d8f7c9b6d-9vlmt (192.168.0.6) is evicted by a drain, or loses its
+          network
+
+    Plan: 0 to create, 0 to update, 21 to delete.
+    Disruption: pods on this node lose their network; the host's pauses, remote
+    sessions may drop.
+    Takes about 13 s.
+    Drain of win-a1: 2 pods to evict.
+      - demo/web-5d8f7c9b6d-4xkzq
+      - demo/web-5d8f7c9b6d-9vlmt
+        demo/fluent-bit-7hb2k belongs to a DaemonSet, which would re-create it
+    result: OK (exit 0) changed=false reboot=false
+    ");
+    let _detail = screen(|| lab.copy(), "uninstall -n -v", 0);
+    let _done = screen(|| lab.copy(), "uninstall -y", 0);
+}
+
+#[test]
+fn a_drain() {
+    let lab = Lab::installed();
+    insta::assert_snapshot!(screen(|| lab.copy(), "node drain -n", 0), @r"
+    Drain of win-a1: 2 pods to evict.
+      - demo/web-5d8f7c9b6d-4xkzq
+      - demo/web-5d8f7c9b6d-9vlmt
+        demo/fluent-bit-7hb2k belongs to a DaemonSet, which would re-create it
+    dry run: node win-a1 would be cordoned and drained
+    result: OK (exit 0) changed=false reboot=false
+    ");
+}
+
+#[test]
+fn an_upgrade_and_what_is_remembered_of_it() {
+    let lab = Lab::installed();
+    lab.linux_runs("v3.33.0");
+    let plan = screen(|| lab.copy(), "upgrade -n --release v3.33.0", 0);
+    insta::assert_snapshot!(from(&plan, "Settings:"), @r"
+    Settings:
+      calico.version  v3.32.1 -> v3.33.0
+
+    10 changes; -v lists all.
+
+    Plan: 3 to create, 5 to update, 0 to delete, 2 to replace.
+    Disruption: Calico's services restart.
+    Takes about 8 s; Calico's services are down for about 8 s of it.
+    result: OK (exit 0) changed=false reboot=false
+    ");
+    let _done = lab.run("upgrade -y --release v3.33.0").exits(0);
+    // The columns are as wide as the ages.
+    let squeezed = |shown: String| Regex::new(" +").unwrap().replace_all(&shown, " ").into_owned();
+    insta::assert_snapshot!(squeezed(screen(|| lab.copy(), "history", 0)), @r"
+    STARTED AGE COMMAND RESULT GEN
+    TIME install OK 1
+    TIME upgrade OK 2
+    result: OK (exit 0) changed=false reboot=false
+    ");
+    insta::assert_snapshot!(squeezed(screen(|| lab.copy(), "receipt list", 0)), @r"
+     GEN FINISHED AGE COMMAND CALICO BACKEND VNI STATE
+     1 TIME install v3.32.1 vxlan 4096 kept
+     2 TIME upgrade v3.33.0 vxlan 4096 current
+    result: OK (exit 0) changed=false reboot=false
+    ");
+    let _detail = screen(|| lab.copy(), "receipt show 1", 0);
+    let run = lab.run("history -v").exits(0).stdout;
+    assert!(run.contains(" BY ") && run.contains(" RUN"), "{run}");
 }
 
 #[test]
