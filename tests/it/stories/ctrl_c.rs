@@ -192,11 +192,12 @@ fn the_board_of_a_drain_fits_on_the_screen() {
     let mut command = lab.command("node drain -y --color never --sandbox node");
     command.env("CALICO_WIN_SANDBOX_FAULT", "api no-kubelet");
     let mut terminal = Terminal::of(&command);
-    // indicatif fills each row with blanks.
-    terminal.shows(" healthy pods and has 2 currently");
+    terminal.shows("held: demo/web");
+    terminal.shows("terminating for");
     terminal.ctrl_c();
     let (code, shown) = terminal.end();
     assert_eq!(code, Some(130), "{shown}");
-    let broken = regex::Regex::new("held: demo/web-[^ ]+ The disruption budget web needs 1 {10,}healthy pods").unwrap();
-    assert!(broken.is_match(&shown), "{shown}");
+    // indicatif fills each row with blanks; the reason is longer than a row.
+    let row = shown.split("        held: ").nth(1).unwrap().split("   ").next().unwrap();
+    assert!((20..=66).contains(&row.len()), "{row} in {shown}");
 }
