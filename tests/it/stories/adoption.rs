@@ -96,7 +96,7 @@ fn status_says_that_the_scripts_calico_runs_and_how_to_adopt_it() {
     let shown = lab.run("status").exits(16).stdout;
     let (_, end) = shown.split_once("OVERALL: ").unwrap();
     insta::assert_snapshot!(end, @r"
-    NOTINSTALLED
+    NOT INSTALLED
     ! Calico's services were installed by another program, such as Calico's scripts
         calicoctl-win config import --live --out node.yaml --sandbox node
      COMPONENT    STATE    DETAIL
