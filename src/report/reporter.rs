@@ -71,6 +71,8 @@ pub struct Stream {
     lines: AtomicU64,
     /// The phases in progress, the innermost last.
     open: Mutex<Vec<Open>>,
+    /// Held while an event is printed and changes them: the thread of Ctrl-C ends exactly the phases that were printed.
+    together: Mutex<()>,
     /// What is drawn below the text.
     bar: Mutex<Option<ProgressBar>>,
 }
@@ -193,6 +195,8 @@ impl Reporter {
         if let Some(log) = &mut self.log {
             log.event(Timestamp::now(), event);
         }
+        let stream = Arc::clone(&self.stream);
+        let _together = stream.together.lock().unwrap_or_else(PoisonError::into_inner);
         match event {
             Event::PhaseStarted { phase, place } => {
                 let nth = self.begun.entry(phase).or_default();
@@ -511,6 +515,8 @@ impl Reporter {
     }
 
     fn result_line(&mut self, result: &RunResult) {
+        let stream = Arc::clone(&self.stream);
+        let _together = stream.together.lock().unwrap_or_else(PoisonError::into_inner);
         // A run that is stopped does not complete its phase.
         while let Some(Open { phase, key, .. }) = { self.stream.open().pop() } {
             self.ndjson(json!({ "type": "phase_errored", "level": "error", "message": result.msg,
