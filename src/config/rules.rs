@@ -46,8 +46,8 @@ pub fn check(layered: &Layered) -> Vec<Finding> {
         }
         if may_be_secret(name) || has_login(value) {
             let problem = format!(
-                "`{name}` may be a secret, and plans show these variables: for etcd, use a client certificate \
-                 (datastore.etcd)"
+                "`{name}` may be a secret, which config.ps1 and services.json would have in clear: for etcd, use a client \
+                 certificate (datastore.etcd)"
             );
             wrong("spec.services.extraEnv", problem);
         }

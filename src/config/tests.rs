@@ -296,8 +296,8 @@ fn fields_that_contradict_each_other_are_refused() {
     insta::assert_snapshot!(said.join("\n"), @r#"
     2:48: spec.calicoNetwork.ipam.type: the backend vxlan needs calico-ipam: with host-local other nodes have no routes to this node's pods
     2:54: spec.calicoNetwork.ipam.type: the backend windows-bgp needs calico-ipam: Calico's node startup makes a block for this node, which it cannot with host-local
-    2:40: spec.services.extraEnv: `ETCD_PASSWORD` may be a secret, and plans show these variables: for etcd, use a client certificate (datastore.etcd)
-      node.yaml:2:40: spec.services.extraEnv: `HTTPS_PROXY` may be a secret, and plans show these variables: for etcd, use a client certificate (datastore.etcd)
+    2:40: spec.services.extraEnv: `ETCD_PASSWORD` may be a secret, which config.ps1 and services.json would have in clear: for etcd, use a client certificate (datastore.etcd)
+      node.yaml:2:40: spec.services.extraEnv: `HTTPS_PROXY` may be a secret, which config.ps1 and services.json would have in clear: for etcd, use a client certificate (datastore.etcd)
     2:27: spec.calico.source.urlTemplate: the source type mirror needs the URL of the mirror
     2:27: spec.calico.source.path: the source types bundle and directory need a path
     2:52: spec.calico.source.urlTemplate: set a path or a URL for the release, not both

@@ -110,7 +110,7 @@ fn a_reverted_run_says_so_and_names_the_current_generation() {
 #[test]
 fn secrets_of_the_command_line_and_the_config_are_not_shown_or_logged() {
     let lab = Lab::new();
-    let set = ["--set", "services.extraEnv.PASSWORD=hunter2"];
+    let set = ["--set", "services.extraEnv.CUSTOM=hunter2"];
     lab.ok(&[&["install"], &set[..]].concat());
     let result = lab.json(&["install", "--set=services.extraEnv.A=hunter2", "--proxy", "http://me:hunter2@p:1"]);
     assert_eq!(result["exit_name"], "INVALID_CONFIG", "{result:#}");
