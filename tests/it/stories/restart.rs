@@ -114,7 +114,7 @@ fn a_right_that_was_never_granted_is_reported_at_once() {
     });
     let begun = Instant::now();
     let refused = lab.run(&format!("{VNI} -o json")).exits(17).json();
-    assert_eq!(refused["error"]["id"], "ClusterForbidden", "{refused}");
+    assert_eq!(refused["error"]["id"], "ClusterRights", "{refused}");
     // Half of the time allowed for a right that was seen.
     assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
     assert_eq!((cordon(&lab), recorded(&lab)), ((false, Value::Null), false));
