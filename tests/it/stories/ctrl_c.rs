@@ -142,7 +142,9 @@ fn a_terminal_shows_what_a_step_does_and_for_how_long() {
     let (code, shown) = terminal.end();
     assert_eq!(code, Some(130), "{shown}");
     on_a_clear_row(&shown, "error: stopped at once by Ctrl-C");
-    assert!(shown.contains("calicoctl-win resume\r\n") && shown.contains("calicoctl-win resume --undo\r\n"), "{shown}");
+    for command in ["resume --sandbox node\r\n", "resume --undo --sandbox node\r\n"] {
+        assert!(shown.contains(&format!("calicoctl-win {command}")), "{shown}");
+    }
     let _finished = lab.run("resume -y").exits(0);
 }
 

@@ -139,7 +139,9 @@ fn the_status_of_nodes_with_a_problem() {
     OVERALL: DEGRADED   win-a1   Calico v3.32.1 (vxlan)   generation 1
     ! the cluster could not be asked: the API server at https://10.20.0.10:6443
       refuses the connection: Connection refused (os error 111)
+        calicoctl-win preflight --sandbox node
     ! Calico's datastore cannot be used, for the same reason
+        calicoctl-win explain ClusterRefused
     ");
     lab.edit_yaml(|text| text.replace("vsid: 4096", "vsid: 4200"));
     insta::assert_snapshot!(rows(&screen(|| lab.copy(), "status", 12), " HNS network  Calico"), @" HNS network  Calico      Overlay, VSID 4200, want 4096, management IP");
@@ -157,6 +159,7 @@ fn an_interrupted_run_and_its_end() {
       C:\ProgramData\calicoctl-win\felix.json, running CalicoFelix
     ! interrupted: apply (run RUN, since TIME),
       at step 5 of 6: running CalicoFelix
+        calicoctl-win resume --sandbox node
      COMPONENT    STATE       DETAIL
      CalicoNode   Running     pid 4000
      CalicoFelix  Stopped
