@@ -1,7 +1,7 @@
 //! One run at a time on a node.
 
 use std::fs::{self, File, TryLockError};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -62,13 +62,20 @@ impl Lock {
             }
         };
         let taken = wait.until(node, told, |node, _, _| {
+            let purging = || Ok(Err("the purge in progress to end".into()));
             // Everything of ours is below this folder, and inherits that nobody else may read it: `save` creates missing
-            // folders with these rights.
-            if !node.disk(&folder).is_dir() {
-                node.save(&folder.join("lock"), b"", Access::Administrators)
-                    .with_context(|| format!("make {folder}"))?;
+            // folders with these rights. It replaces the file, so not the one that may be locked by now.
+            if !node.disk(&folder).is_dir()
+                && let Err(error) = node.save(&folder.join("lock.json"), b"", Access::Administrators)
+            {
+                // Another run creates or removes the folder at the same time.
+                let kind = error.chain().find_map(|cause| cause.downcast_ref::<io::Error>()).map(io::Error::kind);
+                return match kind {
+                    Some(ErrorKind::AlreadyExists | ErrorKind::NotFound) => purging(),
+                    _ => Err(error).with_context(|| format!("make {folder}")),
+                };
             }
-            let Some(file) = open()? else { return Ok(Err("the purge in progress to end".into())) };
+            let Some(file) = open()? else { return purging() };
             match file.try_lock() {
                 // A purge may have removed the file between the two calls: then the lock is on a deleted file.
                 Ok(()) if open()?.is_some_and(|again| again.try_lock().is_err()) => Ok(Ok(file)),
@@ -188,6 +195,7 @@ impl Drop for Lock {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::channel;
     use std::thread;
 
     use super::*;
@@ -197,19 +205,20 @@ mod tests {
     fn a_run_that_begins_during_a_purge_waits_for_it_or_is_told_that_the_node_is_busy() {
         let dir = tempfile::tempdir().unwrap();
         let holder = Holder { run: "r".into(), command: "x".into(), pid: 1, since: Timestamp::UNIX_EPOCH };
-        let take = |limit| {
-            let mut node = SandboxNode::open(dir.path()).unwrap();
-            Lock::take(&mut node, &holder, limit, &mut |_| ()).map(|lock| (node, lock))
-        };
+        let mut begun = SandboxNode::open(dir.path()).unwrap();
+        let (opened, is_open) = channel();
         thread::scope(|scope| {
             let purges = scope.spawn(|| {
+                let mut purged = SandboxNode::open(dir.path()).unwrap();
+                opened.send(()).unwrap();
                 for _ in 0..300 {
-                    let (node, lock) = take(Duration::from_mins(10)).unwrap();
-                    lock.purge(&node).unwrap();
+                    let lock = Lock::take(&mut purged, &holder, Duration::from_mins(10), &mut |_| ()).unwrap();
+                    lock.purge(&purged).unwrap();
                 }
             });
+            is_open.recv().unwrap();
             while !purges.is_finished() {
-                if let Err(error) = take(Duration::ZERO) {
+                if let Err(error) = Lock::take(&mut begun, &holder, Duration::ZERO, &mut |_| ()) {
                     assert_eq!(Fault::id_of(&error), "Busy", "{error:#}");
                 }
             }
