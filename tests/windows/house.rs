@@ -13,6 +13,7 @@ use std::time::Duration;
 use calicoctl_win::sandbox::cluster::{EmbeddedCluster, Seed};
 use calicoctl_win::sandbox::release::SyntheticRelease;
 use calicoctl_win::version::CalicoVersion;
+use http::Method;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -103,6 +104,11 @@ impl House {
         let cluster_dir = TempDir::new().unwrap();
         let seed = Seed { calico: version.into(), ..Seed::new(NODE) };
         let cluster = EmbeddedCluster::start(cluster_dir.path(), &seed, &[]).unwrap();
+        if backend == "windows-bgp" {
+            let pool = "/apis/crd.projectcalico.org/v1/ippools/default-ipv4-ippool";
+            let routed = serde_json::json!({ "spec": { "vxlanMode": "Never" } });
+            cluster.as_admin(&Method::PATCH, pool, Some(&routed)).unwrap();
+        }
         let wire = Wire::to(cluster.addr());
         let test = machine.c(TEST);
         fs::create_dir_all(&test).unwrap();
