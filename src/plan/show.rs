@@ -187,7 +187,9 @@ impl fmt::Display for AttachedPod {
         let ip = self.ip.map_or_else(|| "no address".into(), |ip| ip.to_string());
         let who = self.pod.as_deref().unwrap_or(&self.endpoint);
         let what = match self.disposition {
-            Disposition::Recreated => "is deleted; its DaemonSet re-creates it, and it waits for the new network",
+            Disposition::Recreated => {
+                "is deleted; its DaemonSet re-creates it, and it starts when there is a network again"
+            }
             Disposition::Leaked => "has no container any more, and is deleted",
             Disposition::Moved => "is evicted by a drain, or loses its network",
             Disposition::Unknown => "is used by a container for which the cluster has no pod here",

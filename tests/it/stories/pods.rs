@@ -91,7 +91,7 @@ fn a_vni_change_deletes_daemonset_pods_which_are_re_created_and_leaked_endpoints
     for part in [
         "On the HNS network Calico, which is deleted:\n",
         "demo/fluent-bit-7hb2k (192.168.0.",
-        "is deleted; its DaemonSet re-creates it, and it waits for the new network",
+        "is deleted; its DaemonSet re-creates it, and it starts when there is a network again",
         "has no container any more, and is deleted",
         "demo/web-5d8f7c9b6d-4xkzq (192.168.0.",
     ] {

@@ -85,7 +85,7 @@ fn a_plan_with_a_changed_vni() {
       SANDBOX_Calico
           (192.168.0.4) has no container any more, and is deleted
       demo/fluent-bit-7hb2k (192.168.0.3) is deleted; its DaemonSet re-creates it,
-          and it waits for the new network
+          and it starts when there is a network again
       demo/web-5d8f7c9b6d-4xkzq (192.168.0.5) is evicted by a drain, or loses its
           network
       demo/web-5d8f7c9b6d-9vlmt (192.168.0.6) is evicted by a drain, or loses its
@@ -231,7 +231,7 @@ fn a_removal() {
       SANDBOX_Calico
           (192.168.0.4) has no container any more, and is deleted
       demo/fluent-bit-7hb2k (192.168.0.3) is deleted; its DaemonSet re-creates it,
-          and it waits for the new network
+          and it starts when there is a network again
       demo/web-5d8f7c9b6d-4xkzq (192.168.0.5) is evicted by a drain, or loses its
           network
       demo/web-5d8f7c9b6d-9vlmt (192.168.0.6) is evicted by a drain, or loses its
