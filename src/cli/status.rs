@@ -199,9 +199,10 @@ fn text(status: &NodeStatus, app: &App) -> String {
         table.add_row(["CNI conf".into(), cni.state.clone(), detail]);
     }
     for credential in &status.credentials {
+        let what = if credential.kind == "kubeconfig" { "token" } else { "certificate" };
         let until = credential
             .expires
-            .map_or_else(|| "token does not expire".into(), |expires| format!("token valid until {}", at(expires)));
+            .map_or_else(|| "token does not expire".into(), |expires| format!("{what} valid until {}", at(expires)));
         table.add_row(["Credentials".into(), credential.kind.clone(), until]);
     }
     if let Some(node) = &status.node {

@@ -17,7 +17,7 @@ use crate::apply::cordon::Cordon;
 use crate::apply::lock;
 use crate::apply::receipt::{About, Receipt};
 use crate::apply::standing::Standing;
-use crate::calico::{self, kubeconfig};
+use crate::calico::{self, kubeconfig, x509};
 use crate::cluster::Cluster;
 use crate::fault::Fault;
 use crate::item::{Id, State};
@@ -120,7 +120,10 @@ fn allow_what_is_meant(receipt: &Receipt, status: &mut NodeStatus) {
 /// for it.
 fn try_datastore(app: &mut App, node: &dyn Node, steps: &[Step], status: &mut NodeStatus) {
     let amiss = matches!(status.overall, Overall::Degraded | Overall::Failed);
-    if !amiss || status.problems.iter().all(|problem| problem.id == NOT_STARTED) {
+    let only_meant = amiss && status.problems.iter().all(|problem| problem.id == NOT_STARTED);
+    // The Kubernetes API has answered about the Node, or is a problem already; etcd was not asked.
+    let asked = agent::read_config(node).is_ok_and(|config| config.datastore() == Datastore::Kubernetes);
+    if only_meant || !amiss && asked {
         return;
     }
     if let Some(error) = datastore::away(app, node, steps) {
@@ -136,6 +139,9 @@ fn try_datastore(app: &mut App, node: &dyn Node, steps: &[Step], status: &mut No
         repairs.for_each(|problem| problem.command.clone_from(&command));
         status.problem("DatastoreAway", format!("{waits} cannot be used: {error:#}"), command);
         status.datastore = Some(format!("{error:#}"));
+        if status.overall == Overall::Healthy {
+            status.overall = Overall::Degraded;
+        }
     }
 }
 
@@ -167,6 +173,13 @@ fn fill(
     });
     if let Some(path) = own {
         credentials(app, node, &path, about, status);
+    }
+    if let Ok(Datastore::Etcdv3 { tls: Some(tls), .. }) = agent::read_config(node).map(|config| config.datastore()) {
+        let text = std::fs::read_to_string(node.disk(&tls.cert_file)).ok();
+        if let Some(certificate) = text.and_then(|pem| x509::read(&pem)) {
+            let (kind, path) = ("etcd-certificate".into(), tls.cert_file.to_string());
+            status.credentials.push(CredentialStatus { kind, path, expires: Some(certificate.not_after) });
+        }
     }
     Ok(steps)
 }

@@ -55,7 +55,12 @@ fn while_etcd_does_not_answer_repair_changes_nothing_and_status_names_etcd() {
     let etcd = format!("--set datastore.type=etcdv3 --set datastore.etcd.endpoints={}", member.url());
     let vxlan = "--set calicoNetwork.backend=vxlan --set calicoNetwork.vxlan.vxlanVNI=4096";
     let _there = lab.run(&format!("install -y {vxlan} {etcd}")).exits(0);
+    lab.healthy();
     member.stop();
+    let running = lab.run("status -o json").exits(12).json();
+    assert_eq!(running["overall"], "Degraded", "{running:#}");
+    assert_eq!(running["problems"][0]["id"], "DatastoreAway", "{running:#}");
+    assert!(running["services"].as_array().unwrap().iter().all(|service| service["state"] == "Running"), "{running:#}");
     boots_without_datastore(&lab);
     waits_for_it(&lab, "refuses the connection");
 
@@ -85,6 +90,14 @@ fn an_etcd_client_whose_certificate_has_expired_is_named_and_no_service_stopped(
     let _there = lab.run("install -y -c etcd.yaml").exits(0);
     let (cert, key) = &etcd.expired;
     put(cert, key);
+    let running = lab.run("status -o json").exits(12).json();
+    assert_eq!(running["problems"][0]["id"], "DatastoreAway", "{running:#}");
+    let certificate = running["credentials"].as_array().unwrap().last().unwrap();
+    assert_eq!(
+        (&certificate["kind"], &certificate["path"]),
+        (&json!("etcd-certificate"), &json!(r"C:\k\etcd\client.crt"))
+    );
+    assert!(certificate["expires"].as_str().unwrap() < "2026", "{certificate}");
     boots_without_datastore(&lab);
     waits_for_it(&lab, "has expired");
 }
