@@ -134,7 +134,10 @@ impl Lock {
                 _ => {}
             }
             let path = folder.join(&name);
-            if let Err(error) = node.remove(&path) {
+            // A run that waits for the lock renames a file that it has just written.
+            if let Err(error) = node.remove(&path)
+                && node.disk(&path).exists()
+            {
                 let open = node.open_files(&path, &[]).unwrap_or_default();
                 failed.get_or_insert(match open.first() {
                     Some(OpenFile { path, by }) => error.context(format!("{by} has {path} open")),
