@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
 pub use cluster::{
-    ApiGroup, BgpFacts, ClusterFacts, ClusterNode, EksFacts, FelixFacts, HostProcess, NodeCounts, OperatorFacts,
+    ApiGroup, BgpFacts, ClusterFacts, ClusterNode, ETCD, EksFacts, FelixFacts, HostProcess, NodeCounts, OperatorFacts,
     OperatorPool, PolicyFacts, PoolFacts, Right, TyphaFacts,
 };
 

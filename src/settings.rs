@@ -27,7 +27,7 @@ pub use calico::{Calico, Source, release};
 pub use cluster_side::{ClusterSide, cluster_side};
 pub use cni::Cni;
 pub use connection::{Connection, Limits, connection, provider};
-pub use datastore::{Datastore, EtcdTls, SecretRef};
+pub use datastore::{Datastore, EtcdTls, SecretRef, datastore};
 pub use maintenance::{Drain, Maintenance, Reboot};
 pub use network::{Kubernetes, Network, NodeAddress, cluster_vni, mixed_vni};
 pub use node_name::node_name;

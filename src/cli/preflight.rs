@@ -107,7 +107,7 @@ fn fix(app: &mut App, round: &Round) -> Result<bool> {
     let node = app.node()?;
     let (cluster, layered) = (round.context.cluster(&*node), round.context.config(&*node)?);
     let patches = match (&cluster, &round.known.cluster) {
-        (Ok(cluster), Ok(facts)) if fixes.contains(&Fix::ClusterPatches) => {
+        (Ok(cluster), Ok(facts)) if fixes.contains(&Fix::ClusterPatches) && !facts.calico_unserved => {
             cluster.preparation(facts, super::cluster::wishes(layered))?.patches
         }
         _ => Vec::new(),

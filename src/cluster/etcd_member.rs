@@ -29,7 +29,7 @@ const LONGEST: u64 = 64 * 1024;
 /// `EtcdCaUnknown`, `EtcdTlsVersion`, `EtcdRefusesClient`, `EtcdTls` and `EtcdNotEtcd` for the first member that Calico
 /// cannot use.
 pub fn try_endpoints(endpoints: &[String], files: Option<&EtcdFiles>, limit: Duration) -> Result<Vec<String>> {
-    let tls = files.map(client).transpose()?;
+    let tls = files.map(client).transpose()?.map(Arc::new);
     let tried: Vec<Result<(), Failure>> = std::thread::scope(|scope| {
         let threads: Vec<_> = endpoints
             .iter()
@@ -93,7 +93,7 @@ impl Failure {
 }
 
 /// Like Calico's own client: only the CA is trusted, and the client's certificate is sent.
-fn client(files: &EtcdFiles) -> Result<Arc<ClientConfig>> {
+pub(super) fn client(files: &EtcdFiles) -> Result<ClientConfig> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut roots = RootCertStore::empty();
     for authority in CertificateDer::pem_slice_iter(files.ca_cert.as_bytes()).filter_map(Result::ok) {
@@ -105,13 +105,12 @@ fn client(files: &EtcdFiles) -> Result<Arc<ClientConfig>> {
     let chain: Vec<_> = CertificateDer::pem_slice_iter(files.cert.as_bytes()).filter_map(Result::ok).collect();
     let key = PrivateKeyDer::from_pem_slice(files.key.reveal().as_bytes())
         .map_err(|_| anyhow!("the etcd client's key is not a private key in PEM format"))?;
-    let config = ClientConfig::builder_with_provider(provider)
+    ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
         .context("enable TLS 1.2 and 1.3")?
         .with_webpki_verifier(verifier)
         .with_client_auth_cert(chain, key)
-        .context("use the etcd client's certificate")?;
-    Ok(Arc::new(config))
+        .context("use the etcd client's certificate")
 }
 
 fn try_one(endpoint: &str, tls: Option<Arc<ClientConfig>>, limit: Duration) -> Result<(), Failure> {

@@ -2,6 +2,7 @@
 
 mod calico;
 mod context;
+mod etcd;
 mod platforms;
 mod policies;
 
@@ -17,6 +18,7 @@ use tokio::task::JoinHandle;
 
 use self::calico::{Object, Resources};
 use self::context::FactsContext;
+pub use self::etcd::read_etcd;
 use self::platforms::Platforms;
 use super::access::{Asked, Needs};
 use super::api::{Api, path};

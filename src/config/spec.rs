@@ -186,7 +186,7 @@ pub struct IpamSection {
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Vxlan {
     /// VXLAN network identifier, 4096 to 65535 but not 9999, the same on every node. Default:
-    /// FelixConfiguration's vxlanVNI, else `4096`; with etcdv3 and vxlan none, it is required.
+    /// FelixConfiguration's vxlanVNI, else `4096`; required if etcd has it and is not asked.
     #[serde(rename = "vxlanVNI")]
     #[schemars(range(min = 4096, max = 65535))]
     pub vxlan_vni: Option<Vni>,

@@ -28,6 +28,9 @@ pub struct ClusterFacts {
     /// The cluster serves no Calico resources: Calico is not installed, or keeps its data in etcd.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub calico_unserved: bool,
+    /// Calico keeps its data in etcd, and it was read there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub etcd_read: bool,
     /// ClusterInformation's calicoVersion: the version on the Linux side.
     pub calico_version: Option<String>,
     pub felix: FelixFacts,
@@ -75,7 +78,15 @@ pub struct ClusterFacts {
     pub unanswered: BTreeMap<String, String>,
 }
 
+/// The question in [`ClusterFacts::unanswered`] that etcd answers.
+pub const ETCD: &str = "etcd";
+
 impl ClusterFacts {
+    /// Whether Calico's own resources are unknown.
+    pub const fn calico_unread(&self) -> bool {
+        self.calico_unserved && !self.etcd_read
+    }
+
     /// Why a question has no answer; none if it was not refused.
     pub fn untold(&self, question: &str) -> Option<&str> {
         self.unanswered.get(question).map(String::as_str)

@@ -2,9 +2,11 @@
 
 use super::Finding::{Fail, Pass, Skip, Unknown, Warn};
 use super::{Finding, Input, Judge, Row, Severity};
-use crate::facts::ClusterFacts;
+use crate::facts::{ClusterFacts, ETCD};
 use crate::fault::Exit;
 use crate::values::{Cidr, joined};
+
+pub(super) const ETCD_ANSWERS: &str = "EtcdAnswers";
 
 pub(super) const REACHABLE: &str = "ClusterReachable";
 
@@ -86,6 +88,18 @@ pub(super) const ROWS: &[Row] = &[
         why: "all nodes of a cluster must use one datastore: with two, neither side sees the other's pods and policies",
         fix: "set spec.datastore.type to what Calico on Linux has: kubectl get daemonset calico-node -A -o yaml shows DATASTORE_TYPE or ETCD_ENDPOINTS",
         judge: Judge::Cluster(datastore),
+    },
+    Row {
+        id: ETCD_ANSWERS,
+        severity: Severity::Error,
+        why: "Calico keeps its data in etcd, and its services wait until they may read it",
+        fix: "check spec.datastore.etcd: the members' addresses and the client's certificate, and the rights of its user",
+        judge: Judge::Cluster(|cluster, input| match cluster.untold(ETCD) {
+            _ if !input.etcd() => Skip("Calico keeps its data in the Kubernetes API".into()),
+            Some(why) => Fail(why.to_owned()),
+            None if cluster.etcd_read => Pass("Calico's data was read".into()),
+            None => Unknown("etcd was not asked".into()),
+        }),
     },
     Row {
         id: "ServiceCidr",

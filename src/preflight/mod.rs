@@ -109,8 +109,8 @@ pub enum Judge {
     /// What else is on the machine.
     Machine(fn(&Survey, &NodeFacts, &Input) -> Finding),
     Cluster(fn(&ClusterFacts, &Input) -> Finding),
-    /// One of Calico's own resources, which are not read with the datastore etcdv3. The text is
-    /// calicoctl's command that shows what the check would have examined.
+    /// One of Calico's own resources. The text is calicoctl's command that shows what the check examines, for the
+    /// datastore etcdv3 if etcd was not read.
     Calico(&'static str, fn(&ClusterFacts, &Input) -> Finding),
 }
 
@@ -200,11 +200,12 @@ fn judge(row: &Row, input: &Input) -> Finding {
     }
 }
 
-/// What is kept in etcd was not read, so a check of it cannot pass.
+/// If what is kept in etcd was not read, a check of it cannot pass.
 fn in_etcd(row: &Row, found: Finding, input: &Input) -> Finding {
+    let read = input.cluster.is_some_and(|cluster| cluster.etcd_read);
     match (row.judge, found) {
-        (Judge::Calico(command, _), Finding::Pass(_) | Finding::Unknown(_)) if input.etcd() => {
-            Finding::Unknown(format!("Calico keeps it in etcd, which is not read; to see it: {command}"))
+        (Judge::Calico(command, _), Finding::Pass(_) | Finding::Unknown(_)) if input.etcd() && !read => {
+            Finding::Unknown(format!("Calico keeps it in etcd, which was not read; to see it: {command}"))
         }
         (_, found) => found,
     }
@@ -228,7 +229,21 @@ fn examine(group: &str, row: &Row, input: &Input, ignored: &[String]) -> Check {
         ignored: status == CheckStatus::Fail && named && !hard,
         detail,
         why: Some(row.why.into()),
-        fix: Some(row.fix.into()),
+        fix: Some(if input.etcd() { with_calicoctl(row) } else { row.fix.into() }),
+    }
+}
+
+/// The fix of a check, by calicoctl, which changes what is in etcd.
+fn with_calicoctl(row: &Row) -> String {
+    match row.judge {
+        Judge::Calico(..) if row.id == network::STRICT_AFFINITY => {
+            "calicoctl ipam configure --strictaffinity=true".into()
+        }
+        Judge::Calico(..) => row
+            .fix
+            .replace("kubectl ", "calicoctl ")
+            .replace("\ncalicoctl-win cluster prepare  # shows the patches", ""),
+        _ => row.fix.into(),
     }
 }
 
@@ -267,6 +282,11 @@ pub fn verdict(report: &PreflightReport) -> anyhow::Result<()> {
     Err(fault.because(FailedChecks { what, checks: failed.into_iter().cloned().collect() }))
 }
 
+/// Whether the only failed check is that of etcd.
+pub fn is_etcd_alone(failed: &[Check]) -> bool {
+    matches!(failed, [one] if one.id == cluster::ETCD_ANSWERS)
+}
+
 /// The ids in this list that no check has.
 pub fn unknown_ids(ids: &[String]) -> Vec<&str> {
     ids.iter().map(String::as_str).filter(|id| !catalogue().any(|row| row.id.eq_ignore_ascii_case(id))).collect()
@@ -290,7 +310,8 @@ pub fn document() -> String {
         text.push_str(&format!("\n## {id}\nA check, group {group} ({severity}). {why}.\n\nWhat to do:{fix}\n"));
         if let Judge::Calico(command, _) = row.judge {
             text.push_str(&format!(
-                "\nWith the datastore etcdv3 the result is unknown. To look at it yourself: `{command}`\n"
+                "\nWith the datastore etcdv3 the result is unknown if etcd was not asked. To look at it yourself: \
+                 `{command}`\n"
             ));
         }
     }

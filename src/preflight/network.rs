@@ -3,12 +3,14 @@
 use super::Finding::{Fail, Pass, Skip, Unknown, Warn};
 use super::cluster::untold;
 use super::{Finding, Input, Judge, Row, Severity};
-use crate::facts::{ClusterFacts, PoolFacts};
+use crate::facts::{ClusterFacts, ETCD, PoolFacts};
 use crate::settings::{Backend, Ipam, Undecided, backend_of, cluster_vni, mixed_vni, pools_for_windows};
 use crate::values::joined;
 
 /// Shows Felix's configuration in etcd.
 const FELIX: &str = "calicoctl get felixconfiguration default -o yaml";
+
+pub(super) const STRICT_AFFINITY: &str = "StrictAffinity";
 
 pub(super) const ROWS: &[Row] = &[
     Row {
@@ -84,7 +86,7 @@ pub(super) const ROWS: &[Row] = &[
         why: "Windows does not support CrossSubnet: it always encapsulates, even if Linux nodes do not",
         fix: "nothing, if nodes of one subnet reach each other over VXLAN; otherwise set vxlanMode: Always",
         judge: Judge::Calico("calicoctl get ippools -o yaml", |cluster, _| {
-            if cluster.calico_unserved {
+            if cluster.calico_unread() {
                 return unserved();
             }
             let names = named(pools_for_windows(cluster).filter(|pool| pool.vxlan_mode == "CrossSubnet"));
@@ -101,7 +103,7 @@ pub(super) const ROWS: &[Row] = &[
         why: "Calico's Windows dataplane does not set an MTU: a vxlanMTU is for Linux nodes only",
         fix: "if the network needs a smaller MTU, set it on the Windows adapters",
         judge: Judge::Calico(FELIX, |cluster, _| match cluster.felix.vxlan_mtu {
-            _ if cluster.calico_unserved => unserved(),
+            _ if cluster.calico_unread() => unserved(),
             None | Some(0) => Pass("not set".into()),
             Some(mtu) => Fail(format!("FelixConfiguration has vxlanMTU: {mtu}, which Windows ignores")),
         }),
@@ -139,12 +141,12 @@ pub(super) const ROWS: &[Row] = &[
         }),
     },
     Row {
-        id: "StrictAffinity",
+        id: STRICT_AFFINITY,
         severity: Severity::Error,
         why: "Windows cannot route single addresses of other nodes' blocks, so IPAM must not borrow them",
         fix: "kubectl patch ipamconfigs default --type=merge -p '{\"spec\":{\"strictAffinity\":true}}'",
         judge: Judge::Calico("calicoctl ipam show --show-configuration", |cluster, input| {
-            if cluster.calico_unserved {
+            if cluster.calico_unread() {
                 return unserved();
             }
             if input.network().is_some_and(|net| net.backend == Backend::None || net.ipam != Ipam::CalicoIpam) {
@@ -191,7 +193,7 @@ pub(super) const ROWS: &[Row] = &[
         why: "Calico for Windows is IPv4 only: pods get no IPv6 address, and rules about IPv6 are skipped",
         fix: "nothing, if pods on Windows need only IPv4",
         judge: Judge::Calico("calicoctl get ippools -o yaml", |cluster, _| {
-            if cluster.calico_unserved {
+            if cluster.calico_unread() {
                 return unserved();
             }
             let pools = named(cluster.pools.iter().filter(|pool| pool.is_ipv6() && !pool.disabled));
@@ -247,6 +249,7 @@ fn backend_known(cluster: &ClusterFacts, input: &Input) -> Finding {
         (None, _) if input.names_backend() => Pass("the config's".into()),
         (None, Ok((backend, by))) => Pass(format!("{} ({by})", backend.name())),
         (None, Err(Undecided::IpIp(_))) => Skip("the cluster has IP-in-IP".into()),
+        (None, Err(Undecided::Unknown(_))) if cluster.untold(ETCD).is_some() => Unknown("etcd was not read".into()),
         (None, Err(Undecided::Unknown(why))) => Fail(why),
         (None, Err(Undecided::NoFacts)) => Unknown("the cluster was not asked".into()),
     }
@@ -266,7 +269,7 @@ fn without_vxlan(cluster: &ClusterFacts, input: &Input) -> Option<Finding> {
     match uses_vxlan(cluster, input) {
         None => Some(Unknown("no backend is decided".into())),
         Some(false) => Some(Skip("VXLAN is not used".into())),
-        Some(true) => cluster.calico_unserved.then(unserved),
+        Some(true) => cluster.calico_unread().then(unserved),
     }
 }
 
@@ -280,7 +283,7 @@ fn named<'a>(pools: impl Iterator<Item = &'a PoolFacts>) -> String {
 
 fn on_or_off(cluster: &ClusterFacts, set: Option<bool>, field: &str) -> Finding {
     match set {
-        _ if cluster.calico_unserved => unserved(),
+        _ if cluster.calico_unread() => unserved(),
         Some(true) => Fail(format!("FelixConfiguration has {field}: true")),
         _ => Pass("off".into()),
     }
@@ -292,7 +295,7 @@ fn ip_pools(cluster: &ClusterFacts, input: &Input) -> Finding {
         Some(network) if network.backend == Backend::None || network.ipam != Ipam::CalicoIpam => {
             return Skip("Calico IPAM is not used".into());
         }
-        Some(_) if cluster.calico_unserved => return unserved(),
+        Some(_) if cluster.calico_unread() => return unserved(),
         Some(_) => {}
     }
     match named(pools_for_windows(cluster)) {

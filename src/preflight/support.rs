@@ -48,7 +48,7 @@ pub(super) const ROWS: &[Row] = &[
         why: "Calico before v3.32 does not find its resources in projectcalico.org/v3",
         fix: "install v3.32.0 or later: --release VERSION",
         judge: Judge::Cluster(|cluster, input| match (cluster.api_group, input.release()) {
-            _ if cluster.calico_unserved => Skip("the cluster serves no Calico resources".into()),
+            _ if cluster.calico_unread() => Skip("the cluster serves no Calico resources".into()),
             (ApiGroup::V1, _) => Pass(ApiGroup::V1.to_string()),
             (ApiGroup::V3, None) => Unknown("no release is named".into()),
             (ApiGroup::V3, Some(version)) if Layout::of(version).is_ok_and(|it| it.knows_api_group()) => {

@@ -183,6 +183,11 @@ impl Failure {
         failure
     }
 
+    /// What failed and why, in one line.
+    pub fn line(&self) -> String {
+        self.why.as_ref().map_or_else(|| self.what.clone(), |why| format!("{}: {why}", self.what))
+    }
+
     /// The operations that failed, from the outermost in, and the causes of the failure.
     pub fn operations_and_causes(&self) -> (&[String], &[String]) {
         let at = self.chain.iter().position(|said| *said == self.what).unwrap_or(0);

@@ -47,10 +47,7 @@ pub(crate) fn tell(app: &mut App, report: &PreflightReport) {
 /// the report says more than the first error.
 pub(crate) fn measured(app: &mut App, run: &RunSettings, known: &Known) -> PreflightReport {
     let (cluster, settings) = (known.cluster.as_ref().ok(), known.resolved.as_ref().ok());
-    let failure = known.cluster.as_ref().err().map(|error| {
-        let Failure { what, why, .. } = Failure::new(error);
-        why.map_or_else(|| what.clone(), |why| format!("{what}: {why}"))
-    });
+    let failure = known.cluster.as_ref().err().map(|error| Failure::new(error).line());
     let input = preflight::Input {
         settings: settings.map(|resolved| &resolved.settings).filter(|_| cluster.is_some()),
         side: cluster.map(|_| &known.side),

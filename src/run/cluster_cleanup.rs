@@ -20,9 +20,21 @@ pub(crate) fn token_secret(standing: &Standing) -> Option<String> {
     abouts.find_map(|about| Some(format!("{}/{}", about.calico_namespace, about.token_secret.as_ref()?)))
 }
 
+/// With etcd only calicoctl may remove what belongs together. Returns its commands.
+fn of_etcd(app: &mut App, name: &str) -> [String; 2] {
+    let message = format!(
+        "Calico's data in etcd still has Node {name} and its IPAM blocks: calicoctl removes them, with etcd's certificates"
+    );
+    app.warn("ClusterTracesLeft", message);
+    [
+        format!("calicoctl delete node {name}"),
+        format!("calicoctl delete felixconfiguration node.{name} --skip-not-exists"),
+    ]
+}
+
 /// Deletes on request what Calico wrote for the Node, including its IPAM blocks, and the token secret that this program created.
 /// Returns the commands for what remains.
-pub(crate) fn clear(op: &mut Operation<'_>, removal: Removal) -> Vec<String> {
+pub(crate) fn clear(op: &mut Operation<'_>, removal: Removal, in_etcd: bool) -> Vec<String> {
     let Operation { app, context, node, .. } = op;
     let abouts: Vec<&About> =
         context.standing.receipts.iter().rev().filter_map(|receipt| receipt.about.as_ref()).collect();
@@ -53,7 +65,10 @@ pub(crate) fn clear(op: &mut Operation<'_>, removal: Removal) -> Vec<String> {
         if let Err(error) = cluster.clear_calico_annotations(name) {
             app.warn("ClusterTracesLeft", format!("Node {name} keeps Calico's annotations: {error:#}"));
         }
-        blocks(app, &cluster, name);
+        match in_etcd {
+            true => left.extend(of_etcd(app, name)),
+            false => blocks(app, &cluster, name),
+        }
     } else {
         app.reporter.tell(&format!(
             "Kept: what Calico wrote in the cluster for Node {name}, its IPAM blocks among it (--cluster-traces removes \

@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result};
 use super::app::App;
 use super::connector::Connector;
 use super::host_process;
-use super::login;
+use super::login::{self, Etcd};
 use super::options::{AtBoot as AtBootFlag, Source};
 use super::sources::{Choice, Sources, access_of};
 use super::verb::{PREFLIGHT, Row};
@@ -20,11 +20,12 @@ use crate::apply::node_object::NodeObject;
 use crate::apply::standing::Standing;
 use crate::cluster::{Cluster, DrainOptions, FactsOptions};
 use crate::config::{Layered, Origin};
-use crate::facts::{Adapter, ClusterFacts, NodeFacts, Part};
+use crate::facts::{Adapter, ClusterFacts, ETCD, NodeFacts, Part};
 use crate::fault::{Exit, Fault};
 use crate::node::{Node, survey};
 use crate::platform::{self, metadata::Metadata};
 use crate::preflight;
+use crate::report::document::Failure;
 use crate::settings::{self, ClusterSide, Reboot, Resolved, RunSettings};
 
 /// How long the cluster may take for an answer that a change does without.
@@ -201,6 +202,8 @@ pub(crate) struct Known {
     pub facts: NodeFacts,
     /// Or why the cluster did not answer.
     pub cluster: Result<ClusterFacts>,
+    /// The etcd client's files, or why etcd cannot be used.
+    pub etcd: Result<Etcd>,
     /// The part of the settings that concerns the cluster, which is known also if there are no settings.
     pub side: ClusterSide,
     pub resolved: Result<Resolved>,
@@ -213,17 +216,20 @@ pub(crate) struct Known {
 /// When the config or the machine cannot be read.
 pub(crate) fn gather(app: &mut App, context: &Context, node: &dyn Node, phase: bool) -> Result<Known> {
     let facts = measure(app, context, node)?;
-    let cluster = match phase {
-        true => Ok(app.phase("cluster", |app| {
-            let facts = ask_cluster(app, context, node, &facts)?;
+    let (cluster, etcd) = match phase {
+        true => app.phase("cluster", |app| {
+            let (facts, etcd) = ask_cluster(app, context, node, &facts)?;
             let calico = facts.calico_version.as_deref().unwrap_or("of unknown version");
             let message = format!("{}, Kubernetes {}, Calico {calico}", facts.server, facts.kubernetes_version);
-            Ok((facts, message))
-        })?),
-        false => ask_cluster(app, context, node, &facts),
+            Ok(((Ok(facts), etcd), message))
+        })?,
+        false => match ask_cluster(app, context, node, &facts) {
+            Ok((facts, etcd)) => (Ok(facts), etcd),
+            Err(error) => (Err(error), Ok(Etcd::default())),
+        },
     };
     let (side, resolved) = settings::decide(context.config(node)?, &facts, cluster.as_ref().ok());
-    Ok(Known { facts, cluster, side, resolved })
+    Ok(Known { facts, cluster, etcd, side, resolved })
 }
 
 impl Known {
@@ -260,23 +266,35 @@ fn measure(app: &App, context: &Context, node: &dyn Node) -> Result<NodeFacts> {
     Ok(facts)
 }
 
-/// Returns the cluster's facts about the node that this machine is or will be.
-fn ask_cluster(app: &mut App, context: &Context, node: &dyn Node, facts: &NodeFacts) -> Result<ClusterFacts> {
+/// Returns the cluster's facts about the node that this machine is or will be, and the etcd client's files.
+fn ask_cluster(
+    app: &mut App,
+    context: &Context,
+    node: &dyn Node,
+    facts: &NodeFacts,
+) -> Result<(ClusterFacts, Result<Etcd>)> {
     let (cluster, run, layered) = (context.cluster(node)?, context.run(node)?, context.config(node)?);
     let addresses: Vec<Ipv4Addr> =
         facts.adapters.iter().flat_map(|adapter| &adapter.addresses).map(|net| net.addr()).collect();
     let ask = || {
         let name = settings::node_name(layered, facts, |name| anyhow::Ok(cluster.node(name)?.is_some()))?;
-        cluster.facts(&FactsOptions {
+        let facts = cluster.facts(&FactsOptions {
             node_name: Some(&name),
             addresses: &addresses,
             namespace_override: login::namespace(&run.connection)?.as_deref(),
             needs: login::needs(run),
-        })
+        })?;
+        anyhow::Ok((name, facts))
     };
     let asked = ask();
     cluster.take_events().iter().for_each(|event| app.event(event));
-    if run.connection.host_process { asked.map_err(host_process::from_a_pod) } else { asked }
+    let asked = if run.connection.host_process { asked.map_err(host_process::from_a_pod) } else { asked };
+    let (name, mut found) = asked?;
+    let etcd = login::etcd(app, node, cluster, (layered, run), &name, &mut found);
+    if let Err(error) = &etcd {
+        found.unanswered.insert(ETCD.into(), Failure::new(error).line());
+    }
+    Ok((found, etcd))
 }
 
 /// A cluster that is asked without its node: from any machine.
@@ -321,14 +339,23 @@ impl Remote {
     /// # Errors
     /// When it does not answer, or refuses.
     pub fn facts(&self, app: &mut App) -> Result<ClusterFacts> {
-        let name = self.layered.config.spec.kubernetes.node_name.0.as_ref();
+        let name = self.layered.config.spec.kubernetes.node_name.0.as_ref().map(|name| name.as_str());
         let asked = self.cluster.facts(&FactsOptions {
-            node_name: name.map(|name| name.as_str()),
+            node_name: name,
             addresses: &[],
             namespace_override: self.run.connection.calico_namespace.as_deref(),
             needs: login::needs(&self.run),
         });
         self.cluster.take_events().iter().for_each(|event| app.event(event));
-        asked
+        let mut found = asked?;
+        // The client's files are on the node.
+        if let Some(node) = &self.node {
+            let config = (&self.layered, &self.run);
+            let asked = login::etcd(app, &**node, &self.cluster, config, name.unwrap_or_default(), &mut found);
+            if let Err(error) = asked {
+                found.unanswered.insert(ETCD.into(), Failure::new(&error).line());
+            }
+        }
+        Ok(found)
     }
 }

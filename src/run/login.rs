@@ -13,13 +13,15 @@ use super::host_process;
 use super::trusted_kubeconfigs::check_kubeconfig;
 use crate::calico::etcd::EtcdFiles;
 use crate::calico::kubeconfig::{self, NodeCredentials};
-use crate::cluster::{Cluster, Issued, Needs, TokenFrom, etcd, read_kubeconfig, renewal_forbidden};
+use crate::cluster::{Cluster, Issued, Needs, TokenFrom, etcd, read_etcd, read_kubeconfig, renewal_forbidden};
+use crate::config::Layered;
+use crate::facts::ClusterFacts;
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::node::trust::{self, Use};
 use crate::paths;
 use crate::sandbox;
-use crate::settings::{Connection, Credentials, Datastore, EtcdTls, Kubernetes, Resolved, RunSettings};
+use crate::settings::{self, Connection, Credentials, Datastore, EtcdTls, Kubernetes, RunSettings};
 use crate::values::{Secret, WinPath};
 
 /// What the settings say about it.
@@ -178,22 +180,29 @@ pub(crate) fn given_or_renewed(
 }
 
 /// The etcd client's files, checked after each member was tried with them.
+#[derive(Default)]
 pub(crate) struct Etcd {
     pub files: Option<EtcdFiles>,
     /// They are ours to write: from a secret, or in the folder of the release, which is swapped.
     pub ours: bool,
 }
 
-/// Gets and checks them. Does nothing with another datastore.
-pub(crate) fn etcd(app: &mut App, node: &dyn Node, cluster: &Cluster, resolved: &Resolved) -> Result<Etcd> {
-    let (settings, run) = (&resolved.settings, &resolved.run);
-    let Datastore::Etcdv3 { endpoints, tls } = &settings.datastore else {
-        return Ok(Etcd { files: None, ours: false });
+/// Gets and checks them, tries the members, and reads what Calico keeps there into the cluster's facts. `name`: of the
+/// Node.
+pub(crate) fn etcd(
+    app: &mut App,
+    node: &dyn Node,
+    cluster: &Cluster,
+    (layered, run): (&Layered, &RunSettings),
+    name: &str,
+    facts: &mut ClusterFacts,
+) -> Result<Etcd> {
+    let Datastore::Etcdv3 { endpoints, tls } = settings::datastore(layered, &run.folders.root, &facts.calico_namespace)
+    else {
+        return Ok(Etcd::default());
     };
-    let (files, ours) = match (&run.etcd_tls_secret, tls) {
-        (Some(secret), _) => {
-            (Some(cluster.etcd_files(secret, &settings.kubernetes.calico_namespace, node.now())?), true)
-        }
+    let (files, ours) = match (&run.etcd_tls_secret, &tls) {
+        (Some(secret), _) => (Some(cluster.etcd_files(secret, &facts.calico_namespace, node.now())?), true),
         (None, Some(tls)) => {
             let files = etcd_files_at(node, tls)?;
             if let Some(open) = trust::readable_by(node, &node.disk(&tls.key_file))? {
@@ -201,12 +210,23 @@ pub(crate) fn etcd(app: &mut App, node: &dyn Node, cluster: &Cluster, resolved: 
             }
             etcd::check(&files, node.now()).with_context(|| format!("check {}", tls.cert_file))?;
             let paths = [&tls.key_file, &tls.cert_file, &tls.ca_cert_file];
-            (Some(files), paths.iter().any(|path| path.is_below(&settings.calico.root)))
+            (Some(files), paths.iter().any(|path| path.is_below(&run.folders.root)))
         }
         (None, None) => (None, false),
     };
-    try_members(app, endpoints, files.as_ref(), run.connection.timeout)?;
+    let limit = run.connection.timeout;
+    try_members(app, &endpoints, files.as_ref(), limit)?;
+    let reached = reached(app, &endpoints);
+    if !reached.is_empty() {
+        read_etcd(facts, name, &reached, files.as_ref(), limit)?;
+    }
     Ok(Etcd { files, ours })
+}
+
+/// The members that can be reached from this machine: a sandbox has only loopback.
+fn reached(app: &App, endpoints: &[String]) -> Vec<String> {
+    let reached = |endpoint: &&String| app.global.sandbox.is_none() || sandbox::reaches(endpoint);
+    endpoints.iter().filter(reached).cloned().collect()
 }
 
 /// Tries every member that can be reached from this machine.
@@ -216,9 +236,7 @@ pub(crate) fn try_members(
     files: Option<&EtcdFiles>,
     limit: Duration,
 ) -> Result<()> {
-    let reached = |endpoint: &&String| app.global.sandbox.is_none() || sandbox::reaches(endpoint);
-    let tried: Vec<String> = endpoints.iter().filter(reached).cloned().collect();
-    for down in etcd::try_endpoints(&tried, files, limit)? {
+    for down in etcd::try_endpoints(&reached(app, endpoints), files, limit)? {
         app.warn("EtcdMemberDown", down);
     }
     Ok(())

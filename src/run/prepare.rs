@@ -36,7 +36,7 @@ use crate::plan::diff::diff;
 use crate::plan::order::NODE_SERVICE;
 use crate::plan::show::{Disposition, Plan};
 use crate::plan::{Owned, Step, Target};
-use crate::preflight;
+use crate::preflight::{self, report::FailedChecks};
 use crate::release::transport;
 use crate::settings::{self, Credentials, Resolved, Settings};
 use crate::values::Sha256;
@@ -84,14 +84,19 @@ pub(crate) fn prepare(
     if let (Ok(resolved), Some(start)) = (&mut known.resolved, start) {
         resolved.settings.services.start = start;
     }
-    checks::check(op.app, context.run(op.node)?, &known)?;
-    let Known { facts: node_facts, cluster: cluster_facts, resolved, .. } = known;
+    if let Err(failed) = checks::check(op.app, context.run(op.node)?, &known) {
+        // If nothing else failed, etcd's own failure says more.
+        let only_etcd =
+            failed.downcast_ref::<FailedChecks>().is_some_and(|failed| preflight::is_etcd_alone(&failed.checks));
+        return Err(known.etcd.err().filter(|_| only_etcd).unwrap_or(failed));
+    }
+    let Known { facts: node_facts, cluster: cluster_facts, etcd, resolved, .. } = known;
     let (resolved, cluster_facts) = (resolved?, cluster_facts?);
     for warning in &resolved.warnings {
         op.app.warn(warning.id, warning.message.clone());
     }
     let (layered, cluster, settings) = (context.config(op.node)?, context.cluster(op.node)?, &resolved.settings);
-    let etcd = login::etcd(op.app, op.node, cluster, &resolved)?;
+    let etcd = etcd?;
     let etcd_files = etcd.files.filter(|_| etcd.ours);
     let release = find_release(op, &resolved, purpose)?;
     let kubeconfig = kubeconfig(op.app, op.node, cluster, &resolved)?;
@@ -338,7 +343,7 @@ pub(crate) fn offline(app: &mut App, source: &Source, facts: &Facts) -> Result<P
         app.warn(warning.id, warning.message.clone());
     }
     let network = &resolved.settings.network;
-    let felix = facts.cluster.as_ref().map(|cluster| &cluster.felix).filter(|_| !resolved.run.etcd);
+    let felix = facts.cluster.as_ref().filter(|cluster| !cluster.calico_unread()).map(|cluster| &cluster.felix);
     if let Some(message) = felix.and_then(|felix| settings::mixed_vni(network, felix)) {
         app.warn("VniMatchesFelix", message);
     }

@@ -64,7 +64,7 @@ fn gather(undo: bool, op: &mut Operation<'_>) -> Result<Resumed> {
         _ => standing.node_name().map(ToString::to_string).unwrap_or_default(),
     };
     let removes = !undo && standing.journal.as_ref().is_some_and(is_of_uninstall);
-    Ok(Resumed { undo, cordon, name, removes, outcome: RemovalOutcome::default() })
+    Ok(Resumed { undo, cordon, name, removes, outcome: RemovalOutcome::of(op) })
 }
 
 fn is_of_uninstall(journal: &Journal) -> bool {

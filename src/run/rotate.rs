@@ -69,7 +69,7 @@ fn fetch(op: &mut Operation<'_>) -> Result<Rotated> {
         rotated.secret = issued.credentials.token().and_then(|token| kubeconfig::claims(token.reveal()).secret);
         rotated.files.push((own, kubeconfig::render(&issued.credentials, &kubernetes.calico_namespace)?));
     }
-    let etcd = login::etcd(op.app, node, cluster, &resolved)?;
+    let etcd = known.etcd?;
     if let (Datastore::Etcdv3 { tls: Some(tls), .. }, Some(files), true) = (&settings.datastore, etcd.files, etcd.ours)
     {
         rotated.files.push((tls.key_file.clone(), files.key.reveal().into()));

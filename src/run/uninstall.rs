@@ -69,6 +69,8 @@ pub(crate) struct RemovalOutcome {
     pub left: Vec<String>,
     /// What happens to the Node.
     pub after: Option<After>,
+    /// Calico keeps its data in etcd.
+    in_etcd: bool,
 }
 
 fn gather(args: &Uninstall, op: &mut Operation<'_>) -> Result<Removed> {
@@ -87,7 +89,7 @@ fn gather(args: &Uninstall, op: &mut Operation<'_>) -> Result<Removed> {
     Ok(Removed {
         planned: Planned { name, target, steps, plan, drains, flags, drain: None },
         removal: Removal { purge, cluster_traces, token_secret },
-        outcome: RemovalOutcome { ruled, ..RemovalOutcome::default() },
+        outcome: RemovalOutcome { ruled, ..RemovalOutcome::of(op) },
     })
 }
 
@@ -169,10 +171,11 @@ impl Verb for Removed {
         }
         if removal.cluster_traces {
             let name = standing.node_name().map_or_else(|| "this machine".into(), |name| format!("Node {name}"));
-            op.app.reporter.tell(&format!(
-                "Removed for good (--cluster-traces): the IPAM blocks of {name} that no pod uses, and Calico's \
-                 annotations on it."
-            ));
+            let removed = match self.outcome.in_etcd {
+                true => format!("Calico's annotations on {name}"),
+                false => format!("the IPAM blocks of {name} that no pod uses, and Calico's annotations on it"),
+            };
+            op.app.reporter.tell(&format!("Removed for good (--cluster-traces): {removed}."));
         }
         planned.decide_drain(op)
     }
@@ -222,6 +225,13 @@ impl Verb for Removed {
 }
 
 impl RemovalOutcome {
+    /// Reads where Calico keeps its data, before the records are removed.
+    pub fn of(op: &Operation<'_>) -> Self {
+        let config = op.context.standing.receipt().and_then(|last| store::effective(op.node, last).ok().flatten());
+        let kind = config.as_ref().and_then(|fields| fields.get("spec.datastore.type"));
+        Self { in_etcd: kind.is_some_and(|kind| kind == "etcdv3"), ..Self::default() }
+    }
+
     /// Cleans up in the cluster after Calico is removed; a Node that was drained for it stays cordoned, since this
     /// machine has no network for pods any more. `theirs`: why the Node is another machine's, if it is.
     pub fn clean_cluster(&mut self, op: &mut Operation<'_>, removal: Removal, drained: bool, theirs: Option<String>) {
@@ -235,7 +245,7 @@ impl RemovalOutcome {
         });
         match theirs {
             Some(theirs) => op.app.warn("ClusterTracesLeft", format!("nothing is removed in the cluster: {theirs}")),
-            None => self.left = cluster_cleanup::clear(op, removal),
+            None => self.left = cluster_cleanup::clear(op, removal, self.in_etcd),
         }
     }
 

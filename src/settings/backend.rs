@@ -31,7 +31,7 @@ pub(super) fn detect(provider: Provider, cluster: Option<&ClusterFacts>) -> Resu
 /// # Errors
 /// [`Undecided`]; nothing is guessed.
 pub fn detect_in(cluster: &ClusterFacts) -> Result<(Backend, String), Undecided> {
-    if cluster.calico_unserved {
+    if cluster.calico_unread() {
         return by_config_map(cluster);
     }
     let felix = &cluster.felix;

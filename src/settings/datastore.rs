@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::resolver::Resolver;
+use crate::config::Layered;
 use crate::config::spec::DatastoreType;
 use crate::paths::ETCD_TLS;
 use crate::values::WinPath;
@@ -43,6 +44,12 @@ const NAMESPACE: &str = "datastore.etcd.tlsSecretRef.namespace";
 pub(super) fn tls_secret(to: &Resolver<'_>) -> Option<SecretRef> {
     let text = |path| to.given(path).filter(|text: &String| !text.is_empty());
     Some(SecretRef { namespace: text(NAMESPACE), name: text(SECRET)? })
+}
+
+/// Decides where it is. A loaded config has no invalid values. `root`: Calico's folder; `calico_namespace`: of
+/// calico-node.
+pub fn datastore(layered: &Layered, root: &WinPath, calico_namespace: &str) -> Datastore {
+    decide(&mut Resolver::new(layered), root, calico_namespace)
 }
 
 pub(super) fn decide(to: &mut Resolver<'_>, root: &WinPath, calico_namespace: &str) -> Datastore {

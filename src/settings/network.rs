@@ -184,13 +184,12 @@ pub(super) fn network(
 fn vni(to: &mut Resolver<'_>, backend: Backend, cluster: Option<&ClusterFacts>) -> Vni {
     const PATH: &str = "calicoNetwork.vxlan.vxlanVNI";
     let given = to.given(PATH);
-    // With etcd the cluster's own is not read.
-    let felix = cluster.map(|cluster| &cluster.felix).filter(|felix| felix.vxlan_vni.is_some() && !is_etcd(to));
-    let detected = felix.map(cluster_vni);
+    let read = cluster.filter(|cluster| !cluster.calico_unread()).map(|cluster| &cluster.felix);
+    let detected = read.filter(|felix| felix.vxlan_vni.is_some()).map(cluster_vni);
     if given.is_none() && backend == Backend::Vxlan {
-        if is_etcd(to) {
-            let why = "required with the datastore etcdv3, from which it is not read; `calicoctl get felixconfiguration \
-                       default -o yaml` shows the cluster's vxlanVNI, which is 4096 if it has none";
+        if is_etcd(to) && read.is_none() {
+            let why = "required, since Calico's data in etcd was not read; `calicoctl get felixconfiguration default \
+                       -o yaml` shows the cluster's vxlanVNI, which is 4096 if it has none";
             to.wrong(PATH, why);
         }
         if let Some(Err(problem)) = &detected {

@@ -259,7 +259,7 @@ fn every_command_in_a_hint_is_one_that_the_program_has() {
 }
 
 /// Options of other programs in the texts.
-const OTHER_PROGRAMS: [&str; 31] = [
+const OTHER_PROGRAMS: [&str; 34] = [
     // kubectl, kubeadm and calicoctl
     "--client",
     "--clusterrole",
@@ -278,6 +278,9 @@ const OTHER_PROGRAMS: [&str; 31] = [
     "--enable-dsr",
     "--feature-gates",
     "--listen-client-urls",
+    "--prefix",
+    "--skip-not-exists",
+    "--strictaffinity",
     "--max-pods",
     "--run-service",
     "--source-vip",

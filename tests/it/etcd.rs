@@ -1,16 +1,48 @@
-//! The part of a member of etcd that an install uses: it accepts clients of its CA, and returns its version.
+//! The part of a member of etcd that an install uses: it accepts clients of its CA, returns its version, and reads keys.
+//! `tests/it/real` has the stories with etcd itself.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::net::{SocketAddr, TcpListener};
+use std::ops::Bound::{Excluded, Included, Unbounded};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
+use http::{HeaderMap, HeaderValue, Request, Response};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use prost::Message;
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
+use rustls::{RootCertStore, ServerConfig};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::oneshot;
+use tokio_rustls::TlsAcceptor;
+
+/// What Calico keeps in etcd for a cluster with VXLAN.
+const CALICOS: [(&str, &str); 4] = [
+    ("/calico/ipam/v2/config", r#"{"strict_affinity":true,"auto_allocate_blocks":true}"#),
+    (
+        "/calico/resources/v3/projectcalico.org/clusterinformations/default",
+        r#"{"kind":"ClusterInformation","apiVersion":"projectcalico.org/v3","metadata":{"name":"default"},"spec":{"calicoVersion":"v3.32.1"}}"#,
+    ),
+    (
+        "/calico/resources/v3/projectcalico.org/felixconfigurations/default",
+        r#"{"kind":"FelixConfiguration","apiVersion":"projectcalico.org/v3","metadata":{"name":"default"},"spec":{"vxlanEnabled":true}}"#,
+    ),
+    (
+        "/calico/resources/v3/projectcalico.org/ippools/default-ipv4-ippool",
+        r#"{"kind":"IPPool","apiVersion":"projectcalico.org/v3","metadata":{"name":"default-ipv4-ippool"},"spec":{"cidr":"192.168.0.0/16","vxlanMode":"Always","ipipMode":"Never","blockSize":26,"nodeSelector":"all()"}}"#,
+    ),
+];
+
+type Keys = Arc<Mutex<BTreeMap<Vec<u8>, Vec<u8>>>>;
 
 /// A running member with its clients' files, in PEM. It ends with the test process.
 pub struct Etcd {
@@ -54,9 +86,9 @@ impl Etcd {
             .with_client_cert_verifier(clients)
             .with_single_cert(vec![server.der().clone()], PrivateKeyDer::from_pem_slice(server_key.as_bytes()).unwrap())
             .unwrap();
-        let config = Arc::new(config);
-        let address =
-            listen(move |socket| answer(StreamOwned::new(ServerConnection::new(Arc::clone(&config)).unwrap(), socket)));
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::mem::forget(serve(listener, Some(TlsAcceptor::from(Arc::new(config))), calicos()));
         Self {
             url: format!("https://{address}"),
             ca: authority.pem(),
@@ -68,19 +100,23 @@ impl Etcd {
 
     /// Returns the URL of a member without TLS.
     pub fn plain() -> String {
-        format!("http://{}", listen(answer))
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::mem::forget(serve(listener, None, calicos()));
+        format!("http://{address}")
     }
 }
 
-/// A member without TLS that can be stopped, and started again at the same address.
+/// A member without TLS that can be stopped, and started again at the same address with the same keys.
 pub struct Member {
     address: SocketAddr,
-    serving: Option<(Arc<AtomicBool>, JoinHandle<()>)>,
+    keys: Keys,
+    serving: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
 }
 
 impl Member {
     pub fn start() -> Self {
-        let mut member = Self { address: ([127, 0, 0, 1], 0).into(), serving: None };
+        let mut member = Self { address: ([127, 0, 0, 1], 0).into(), keys: calicos(), serving: None };
         member.start_again();
         member
     }
@@ -89,35 +125,113 @@ impl Member {
         format!("http://{}", self.address)
     }
 
+    /// Writes a key.
+    pub fn put(&self, key: &str, value: &str) {
+        self.keys.lock().unwrap().insert(key.into(), value.into());
+    }
+
     pub fn start_again(&mut self) {
         let listener = TcpListener::bind(self.address).unwrap();
         self.address = listener.local_addr().unwrap();
-        let gone = Arc::new(AtomicBool::new(false));
-        let seen = Arc::clone(&gone);
-        let sockets = move || listener.incoming().take_while(|_| !seen.load(SeqCst)).for_each(|s| answer(s.unwrap()));
-        self.serving = Some((gone, std::thread::spawn(sockets)));
+        self.serving = Some(serve(listener, None, Arc::clone(&self.keys)));
     }
 
     pub fn stop(&mut self) {
-        let (gone, thread) = self.serving.take().unwrap();
-        gone.store(true, SeqCst);
-        drop(TcpStream::connect(self.address));
+        let (end, thread) = self.serving.take().unwrap();
+        drop(end);
         thread.join().unwrap();
     }
 }
 
-fn listen(serve: impl Fn(TcpStream) + Send + 'static) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    std::thread::spawn(move || listener.incoming().for_each(|socket| serve(socket.unwrap())));
-    address
+fn calicos() -> Keys {
+    Arc::new(Mutex::new(CALICOS.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect()))
 }
 
-fn answer(mut stream: impl Read + Write) {
-    let mut request = [0; 1024];
+/// Answers until the sender is sent or the process ends.
+fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, keys: Keys) -> (oneshot::Sender<()>, JoinHandle<()>) {
+    let (end, ended) = oneshot::channel();
+    let thread = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        runtime.block_on(async {
+            listener.set_nonblocking(true).unwrap();
+            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+            tokio::spawn(async move {
+                loop {
+                    let (socket, _) = listener.accept().await.unwrap();
+                    let (tls, keys) = (tls.clone(), Arc::clone(&keys));
+                    tokio::spawn(async move {
+                        match tls {
+                            None => answer(socket, keys).await,
+                            // Some clients are refused.
+                            Some(tls) => {
+                                if let Ok(session) = tls.accept(socket).await {
+                                    answer(session, keys).await;
+                                }
+                            }
+                        }
+                    });
+                }
+            });
+            let _ended: Result<(), _> = ended.await;
+        });
+    });
+    (end, thread)
+}
+
+async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, keys: Keys) {
+    let service = service_fn(move |request: Request<Incoming>| {
+        let keys = Arc::clone(&keys);
+        async move {
+            Ok::<_, Infallible>(match request.uri().path() {
+                "/version" => {
+                    Response::new(Full::from(r#"{"etcdserver":"3.5.30","etcdcluster":"3.5.0"}"#).boxed_unsync())
+                }
+                "/etcdserverpb.KV/Range" => range(&request.into_body().collect().await.unwrap().to_bytes(), &keys),
+                other => panic!("etcd was asked for {other}"),
+            })
+        }
+    });
     // A client that disconnects gets no answer.
-    let Ok(1..) = stream.read(&mut request) else { return };
-    let body = r#"{"etcdserver":"3.5.30","etcdcluster":"3.5.0"}"#;
-    let text = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
-    drop(stream.write_all(text.as_bytes()).and_then(|()| stream.flush()));
+    let _ended = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct RangeRequest {
+    #[prost(bytes = "vec", tag = 1)]
+    key: Vec<u8>,
+    #[prost(bytes = "vec", tag = 2)]
+    range_end: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct RangeResponse {
+    #[prost(message, repeated, tag = 2)]
+    kvs: Vec<KeyValue>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct KeyValue {
+    #[prost(bytes = "vec", tag = 1)]
+    key: Vec<u8>,
+    #[prost(bytes = "vec", tag = 5)]
+    value: Vec<u8>,
+}
+
+fn range(message: &[u8], keys: &Keys) -> Response<UnsyncBoxBody<Bytes, Infallible>> {
+    let asked = RangeRequest::decode(&message[5..]).unwrap();
+    let end = match asked.range_end.as_slice() {
+        [] => Included(asked.key.clone()),
+        [0] => Unbounded,
+        end => Excluded(end.to_vec()),
+    };
+    let keys = keys.lock().unwrap();
+    let found = keys.range((Included(asked.key), end));
+    let answer =
+        RangeResponse { kvs: found.map(|(key, value)| KeyValue { key: key.clone(), value: value.clone() }).collect() };
+    let answer = answer.encode_to_vec();
+    let length = u32::try_from(answer.len()).unwrap().to_be_bytes();
+    let body = Full::from([&[0], length.as_slice(), &answer].concat());
+    let trailers = HeaderMap::from_iter([("grpc-status".parse().unwrap(), HeaderValue::from_static("0"))]);
+    let body = body.with_trailers(std::future::ready(Some(Ok(trailers)))).boxed_unsync();
+    Response::builder().header("content-type", "application/grpc").body(body).unwrap()
 }

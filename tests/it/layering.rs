@@ -60,7 +60,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("wait", &["node", "report::event"]),
     ("platform", &["facts", "node"]),
     // The node's kubeconfig is rendered from the credentials that it fetches.
-    ("cluster", &["facts", "settings", "calico::etcd", "calico::kubeconfig", "report::event"]),
+    ("cluster", &["facts", "settings", "calico::etcd", "calico::kubeconfig", "calico::x509", "report::event"]),
     ("release", &["calico", "settings", "node::files", "report::event"]),
     ("agent", &["calico", "settings", "node", "facts", "report::event", "wait"]),
     // It starts processes as the agent does, and adds to the rows of a sandbox what its programs do.

@@ -51,15 +51,7 @@ impl Resources {
     /// The first four decide something, so each must be answered; the others may be refused.
     pub async fn fill(self, facts: &mut ClusterFacts, node: &str, unanswered: &mut Unanswered) -> Result<(), Failure> {
         if let Some(Object { spec, .. }) = self.felix.answer().await? {
-            facts.felix = FelixFacts {
-                vxlan_enabled: spec.vxlan_enabled,
-                vxlan_vni: spec.vxlan_vni,
-                ipip_enabled: spec.ipip_enabled,
-                vxlan_port: spec.vxlan_port,
-                vxlan_mtu: spec.vxlan_mtu,
-                bpf_enabled: spec.bpf_enabled,
-                wireguard_enabled: spec.wireguard_enabled,
-            };
+            facts.felix = felix_facts(spec);
         }
         facts.pools = self.pools.answer().await?.into_iter().map(pool).collect();
         facts.strict_affinity = self.ipam.answer().await?.map(|c| c.spec.strict_affinity);
@@ -86,8 +78,20 @@ impl Resources {
     }
 }
 
+pub(super) fn felix_facts(spec: Felix) -> FelixFacts {
+    FelixFacts {
+        vxlan_enabled: spec.vxlan_enabled,
+        vxlan_vni: spec.vxlan_vni,
+        ipip_enabled: spec.ipip_enabled,
+        vxlan_port: spec.vxlan_port,
+        vxlan_mtu: spec.vxlan_mtu,
+        bpf_enabled: spec.bpf_enabled,
+        wireguard_enabled: spec.wireguard_enabled,
+    }
+}
+
 /// Counts the blocks that nodes hold, by pool.
-fn count_blocks(pools: &mut [PoolFacts], affinities: &[Object<Affinity>], node: &str) {
+pub(super) fn count_blocks(pools: &mut [PoolFacts], affinities: &[Object<Affinity>], node: &str) {
     for pool in pools.iter_mut() {
         pool.blocks_taken = Some(0);
     }
@@ -102,7 +106,7 @@ fn count_blocks(pools: &mut [PoolFacts], affinities: &[Object<Affinity>], node: 
     }
 }
 
-fn bgp_facts(bgp: Option<Bgp>, peers: &[Object<Peer>]) -> BgpFacts {
+pub(super) fn bgp_facts(bgp: Option<Bgp>, peers: &[Object<Peer>]) -> BgpFacts {
     let bgp = bgp.unwrap_or_default();
     let mut named: BTreeMap<&str, usize> = BTreeMap::new();
     let mut unsupported = Vec::new();
@@ -137,7 +141,7 @@ fn bgp_facts(bgp: Option<Bgp>, peers: &[Object<Peer>]) -> BgpFacts {
 }
 
 /// A pool, with Calico's defaults for missing fields.
-fn pool(object: Object<Pool>) -> PoolFacts {
+pub(super) fn pool(object: Object<Pool>) -> PoolFacts {
     let spec = object.spec;
     let or = |text: String, default: &str| if text.is_empty() { default.to_owned() } else { text };
     let block_size = match spec.block_size {
@@ -177,7 +181,7 @@ pub(super) struct Bare {}
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Felix {
+pub(super) struct Felix {
     vxlan_enabled: Option<bool>,
     #[serde(rename = "vxlanVNI")]
     vxlan_vni: Option<u32>,
@@ -191,7 +195,7 @@ struct Felix {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Pool {
+pub(super) struct Pool {
     cidr: String,
     #[serde(default)]
     vxlan_mode: String,
@@ -218,24 +222,24 @@ struct IpamConfig {
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Information {
+pub(super) struct Information {
     #[serde(default)]
-    calico_version: String,
+    pub calico_version: String,
 }
 
 #[derive(Deserialize)]
-struct Affinity {
-    cidr: String,
+pub(super) struct Affinity {
+    pub cidr: String,
     #[serde(default)]
-    node: String,
+    pub node: String,
     #[serde(default)]
-    deleted: Deleted,
+    pub deleted: Deleted,
 }
 
 /// The one field whose type differs between the groups.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Deleted {
+pub(super) enum Deleted {
     /// In `crd.projectcalico.org/v1`: `"true"` or `"false"`.
     V1(String),
     /// In `projectcalico.org/v3`.
@@ -258,7 +262,7 @@ impl Deleted {
 }
 
 #[derive(Default, Deserialize)]
-struct Bgp {
+pub(super) struct Bgp {
     #[serde(rename = "nodeToNodeMeshEnabled")]
     mesh: Option<bool>,
     #[serde(rename = "nodeMeshPassword")]
@@ -267,7 +271,7 @@ struct Bgp {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Peer {
+pub(super) struct Peer {
     #[serde(default, rename = "peerIP")]
     peer_ip: String,
     // The secret itself is not read.

@@ -44,6 +44,20 @@ pub(super) const STORIES: &[Story] = &[
             refuse(scene, "daemonsets");
         },
     ),
+    Story {
+        good: |scene| {
+            with_etcd(scene);
+            scene.cluster.etcd_read = true;
+        },
+        ..story(
+            "EtcdAnswers",
+            |scene| {
+                with_etcd(scene);
+                scene.cluster.unanswered.insert("etcd".into(), "etcd at http://a:2379 refuses the connection".into());
+            },
+            with_etcd,
+        )
+    },
     story(
         "ServiceCidr",
         |scene| scene.settings.as_mut().unwrap().kubernetes.service_cidrs = vec!["10.80.0.0/16".parse().unwrap()],

@@ -12,7 +12,9 @@ mod support;
 
 use std::collections::BTreeSet;
 
-use self::scene::{Edit, Scene, check, pool, refuse, report, scene, side, survey_of, undecided, unserved, with_bgp};
+use self::scene::{
+    Edit, Scene, check, pool, refuse, report, scene, side, survey_of, undecided, unserved, with_bgp, with_etcd,
+};
 use super::*;
 use crate::facts::{
     Adapter, ApiGroup, BgpFacts, ClusterNode, CniConfig, Features, FelixFacts, HnsVersion, HostProcess, NodeCounts,

@@ -85,10 +85,6 @@ pub(super) const STORIES: &[Story] = &[
 
 #[test]
 fn with_etcd_calicos_resources_are_not_expected_in_the_api() {
-    let with_etcd: Edit = |scene| {
-        scene.cluster.calico_unserved = true;
-        scene.settings.as_mut().unwrap().datastore = Datastore::Etcdv3 { endpoints: Vec::new(), tls: None };
-    };
     let report = report(with_etcd);
     assert_eq!(check(&report, "CalicoResources").status, CheckStatus::Skip);
     // And what was not read neither passes nor fails.

@@ -189,6 +189,12 @@ pub(super) fn undecided(scene: &mut Scene) {
     scene.cluster.operator = None;
 }
 
+/// Calico keeps its data in etcd, which was not asked.
+pub(super) fn with_etcd(scene: &mut Scene) {
+    scene.cluster.calico_unserved = true;
+    scene.settings.as_mut().unwrap().datastore = Datastore::Etcdv3 { endpoints: Vec::new(), tls: None };
+}
+
 pub(super) fn unserved(scene: &mut Scene) {
     scene.cluster.calico_unserved = true;
 }

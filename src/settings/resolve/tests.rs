@@ -483,14 +483,18 @@ fn platforms_have_their_own_defaults() {
 
 /// The cluster's VNI is in etcd: a value that the Kubernetes API still has is out of date.
 #[test]
-fn with_etcd_the_vni_is_required_and_has_no_default() {
+fn if_etcd_was_not_read_the_vni_is_required_and_has_no_default() {
     let etcd = ["datastore.type=etcdv3", "datastore.etcd.endpoints=http://a:2379", "calicoNetwork.backend=vxlan"];
-    let error = resolve(&config(&etcd), &node(), Some(&cluster())).unwrap_err();
+    let unread = ClusterFacts { calico_unserved: true, ..cluster() };
+    let error = resolve(&config(&etcd), &node(), Some(&unread)).unwrap_err();
     assert_eq!(Fault::id_of(&error), "ConfigInvalid");
     let said = format!("{error:#}");
-    assert!(said.contains("spec.calicoNetwork.vxlan.vxlanVNI: required with the datastore etcdv3"), "{said}");
+    assert!(
+        said.contains("spec.calicoNetwork.vxlan.vxlanVNI: required, since Calico's data in etcd was not read"),
+        "{said}"
+    );
     let given: Vec<&str> = etcd.into_iter().chain(["calicoNetwork.vxlan.vxlanVNI=5000"]).collect();
-    let resolved = resolved(&given, Some(&cluster()));
+    let resolved = resolved(&given, Some(&unread));
     assert_eq!((resolved.settings.network.vni.get(), resolved.warnings.len()), (5000, 0), "{:?}", resolved.warnings);
 }
 

@@ -153,12 +153,12 @@ impl Drop for ApiServer {
     }
 }
 
-fn end(program: &mut Child) {
+pub fn end(program: &mut Child) {
     let _ended_already = program.kill();
     let _status = program.wait();
 }
 
-fn run(program: &Path, arguments: &[String], log: &Path) -> Child {
+pub fn run(program: &Path, arguments: &[String], log: &Path) -> Child {
     let said: File = OpenOptions::new().create(true).append(true).open(log).unwrap();
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(said.try_clone().unwrap()).stderr(said);

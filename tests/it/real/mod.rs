@@ -8,6 +8,7 @@
 mod api_server;
 mod audit;
 mod cluster;
+mod etcd;
 mod parts;
 mod restarts;
 mod schemas;

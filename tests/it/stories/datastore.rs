@@ -112,3 +112,46 @@ fn while_the_api_server_does_not_answer_repair_changes_nothing() {
     lab.picture_without_state().same_as(&before);
     is_repaired(&lab);
 }
+
+#[test]
+fn what_calico_keeps_in_etcd_is_checked_as_in_the_kubernetes_api() {
+    let member = Member::start();
+    let lab = Lab::node();
+    runs_with_etcd(&lab);
+    let etcd = format!("--set datastore.type=etcdv3 --set datastore.etcd.endpoints={}", member.url());
+    let resources = "/calico/resources/v3/projectcalico.org";
+    let felix = |spec: &str| {
+        let felix = format!(r#"{{"kind":"FelixConfiguration","metadata":{{"name":"default"}},"spec":{spec}}}"#);
+        member.put(&format!("{resources}/felixconfigurations/default"), &felix);
+    };
+    let pool = |spec: &str| {
+        let pool = format!(r#"{{"kind":"IPPool","metadata":{{"name":"default-ipv4-ippool"}},"spec":{spec}}}"#);
+        member.put(&format!("{resources}/ippools/default-ipv4-ippool"), &pool);
+    };
+    felix(r#"{"vxlanEnabled":true,"vxlanPort":4790,"wireguardEnabled":true}"#);
+    pool(r#"{"cidr":"192.168.0.0/16","vxlanMode":"Always","blockSize":30}"#);
+    member.put("/calico/ipam/v2/config", "{}");
+    let found = lab.run(&format!("preflight -o json {etcd}")).exits(3).json();
+    let check = |id: &str| {
+        let checks = found["checks"].as_array().unwrap();
+        checks.iter().find(|check| check["id"] == id).unwrap_or_else(|| panic!("{id}: {found:#}")).clone()
+    };
+    for id in ["VxlanPort", "BlockSize", "StrictAffinity"] {
+        assert_eq!(check(id)["status"], "fail", "{:#}", check(id));
+    }
+    assert_eq!(check("WireGuard")["status"], "warn", "{:#}", check("WireGuard"));
+    assert_eq!(check("EtcdAnswers")["status"], "ok", "{:#}", check("EtcdAnswers"));
+    assert_eq!(check("StrictAffinity")["fix"], "calicoctl ipam configure --strictaffinity=true");
+    let refused = lab.run(&format!("install -y -o json {etcd}")).exits(3).json();
+    assert_eq!(refused["changed"], false, "{refused:#}");
+
+    felix(r#"{"vxlanEnabled":true,"vxlanVNI":5000}"#);
+    pool(r#"{"cidr":"192.168.0.0/16","vxlanMode":"Always"}"#);
+    member.put("/calico/ipam/v2/config", r#"{"strict_affinity":true}"#);
+    let _there = lab.run(&format!("install -y {etcd}")).exits(0);
+    assert!(lab.read("node.yaml").contains("5000"), "the VNI is that of FelixConfiguration in etcd");
+    // Only calicoctl may remove what belongs together there.
+    let removed = lab.run("uninstall -y --cluster-traces -o json").exits(0).json();
+    assert_eq!(removed["next"][0], "calicoctl delete node win-a1", "{removed:#}");
+    assert!(removed["warnings"].to_string().contains("ClusterTracesLeft: Calico's data in etcd"), "{removed:#}");
+}

@@ -7,7 +7,7 @@ mod at_boot;
 mod boot;
 mod changes;
 mod crashes;
-mod credentials;
+pub mod credentials;
 #[cfg(target_os = "linux")]
 mod ctrl_c;
 mod datastore;
