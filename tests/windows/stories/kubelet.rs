@@ -14,6 +14,9 @@ const SERVICE: &str = "kubelet";
 
 const SERVICE_KEY: &str = r"HKLM\SYSTEM\CurrentControlSet\Services\kubelet";
 
+/// Where kubelet makes the folder of its pods.
+const ROOT: &str = r"C:\k\kubelet-data";
+
 /// A container runtime on this host: it has no containers.
 struct Runtime(Child);
 
@@ -50,8 +53,8 @@ impl House {
         }
     }
 
-    /// Writes the configuration; returns the arguments. `data`: the folder that kubelet makes for its pods.
-    fn kubelet_arguments(&self, runtime: u16, data: &str) -> String {
+    /// Writes the configuration; returns the arguments.
+    fn kubelet_arguments(&self, runtime: u16) -> String {
         let [port, health] = free_ports();
         let config = format!(
             "apiVersion: kubelet.config.k8s.io/v1beta1
@@ -76,7 +79,7 @@ failSwapOn: false
         );
         self.machine.file("k/kubelet.yaml", config);
         format!(
-            r"--config=C:\k\kubelet.yaml --kubeconfig=C:\test\kubelet-kubeconfig --hostname-override={NODE} --cert-dir=C:\k\pki --root-dir=C:\k\{data} --v=2"
+            r"--config=C:\k\kubelet.yaml --kubeconfig=C:\test\kubelet-kubeconfig --hostname-override={NODE} --cert-dir=C:\k\pki --root-dir={ROOT} --v=2"
         )
     }
 }
@@ -90,7 +93,7 @@ fn kubelet_joins_starts_beside_calico_as_a_service_and_ends_where_wine_has_no_un
     let _runtime = Runtime::start(&runtime, &house, port);
     house.machine.file("test/kubelet-kubeconfig", cluster.kubeconfig());
     house.ready_for_kubelet();
-    let line = house.service_program(&program, &house.kubelet_arguments(port, "kubelet"));
+    let line = house.service_program(&program, &house.kubelet_arguments(port));
 
     // In a console its log is seen.
     let words: Vec<&str> = line.split(' ').collect();
@@ -100,17 +103,14 @@ fn kubelet_joins_starts_beside_calico_as_a_service_and_ends_where_wine_has_no_un
     assert!(said.contains("\"Started kubelet\""), "{said}");
     assert!(!ended.success() && said.contains("listen unix"), "{said}");
 
-    let line = house.service_program(&program, &house.kubelet_arguments(port, "kubelet-as-service"));
-    house.sc(&[
-        "create",
-        SERVICE,
-        "start=",
-        "demand",
-        "depend=",
-        "CalicoNode",
-        "binPath=",
-        &format!("{line} --windows-service"),
-    ]);
+    // It has asked the API server.
+    let asked = std::fs::read_to_string(cluster.file("audit.log")).unwrap();
+    assert!(asked.contains(r#""userAgent":"kubelet.exe/"#), "{asked}");
+
+    let line = line.replace(ROOT, r"C:\k\kubelet-as-service");
+    // Wine's sc takes all that follows `depend=` for names of services.
+    let line = format!("{line} --windows-service");
+    house.sc(&["create", SERVICE, "start=", "demand", "binPath=", &line, "depend=", "CalicoNode"]);
     // If kubelet ends before Wine has seen that it runs, Wine tells its starter so.
     let _started_or_ended = house.machine.run_program("sc", &["start", SERVICE]);
     // Its events may be lost when it ends.
