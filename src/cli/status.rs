@@ -21,6 +21,7 @@ use crate::run::node_status::{
     NOT_STARTED, WITHDRAWN, detail, has_services, measure, no_new_pods, only_mixed_vni, settled,
 };
 use crate::run::records;
+use crate::values::joined;
 use crate::wait::{self, Wait};
 
 /// How often what is waited for is looked at.
@@ -183,14 +184,15 @@ fn text(status: &NodeStatus, app: &App) -> String {
         table.add_row([service.name.clone(), service.state.clone(), detail(service)]);
     }
     for network in &status.networks {
-        let vsid = network.vsid.map_or_else(String::new, |vsid| format!(", VSID {vsid}"));
-        let vsid = vsid + &network.wanted_vsid.map_or_else(String::new, |wanted| format!(", want {wanted}"));
-        let ip = network.management_ip.as_ref().map_or_else(String::new, |ip| format!(", management IP {ip}"));
-        table.add_row(["HNS network".into(), network.name.clone(), format!("{}{vsid}{ip}", network.kind)]);
+        let vsid = network.vsid.map(|vsid| format!("VSID {vsid}"));
+        let wanted = network.wanted_vsid.map(|wanted| format!("want {wanted}"));
+        let ip = network.management_ip.as_ref().map(|ip| format!("management IP {ip}"));
+        let detail = joined([vsid, wanted, ip].into_iter().flatten(), ", ");
+        table.add_row([format!("HNS {}", network.name), network.kind.to_string(), detail]);
     }
     for name in status.drift.iter().filter_map(|id| id.strip_prefix("hns-network ")) {
         if !status.networks.iter().any(|network| network.name == name) {
-            table.add_row(["HNS network", name, "missing"]);
+            table.add_row([format!("HNS {name}"), "missing".into(), String::new()]);
         }
     }
     if let Some(cni) = &status.cni {
@@ -228,22 +230,18 @@ fn text(status: &NodeStatus, app: &App) -> String {
     }
     let end_it = given_up.map(|command| format!("End it: {command}"));
     let next = match (&status.run, status.overall) {
-        (Some(run), _) if run.interrupted => {
-            format!("Finish: {}      Undo: {}", app.command("resume"), app.command("resume --undo"))
-        }
+        (Some(run), _) if run.interrupted => format!("Undo it instead: {}", app.command("resume --undo")),
         (Some(run), _) => format!("Wait for it: {}", app.command(&format!("status --run {} --wait", run.run))),
-        (_, Overall::Degraded) if status.problems.iter().all(|problem| problem.id == NOT_STARTED) => {
-            format!("Start it: {}", app.command("service start"))
-        }
         (_, Overall::Degraded | Overall::Failed) if status.datastore.is_some() => {
             format!("Fix the datastore first, then look again: {}", app.command("status"))
         }
-        _ if only_mixed_vni(status) => {
-            let back = &status.problems[0].command;
-            format!("Set spec.vxlanVNI of FelixConfiguration default to this node's, or change this node: {back}")
-        }
+        _ if only_mixed_vni(status) => "Or set spec.vxlanVNI of FelixConfiguration default to this node's.".into(),
+        // Its command stands with the problem.
+        (_, Overall::Degraded) if status.problems.iter().all(|problem| problem.id == NOT_STARTED) => String::new(),
         (_, Overall::Degraded | Overall::Failed) if repairs(status) => {
-            format!("Repair it: {}", app.command("repair"))
+            let repair = app.command("repair");
+            let told = status.problems.iter().any(|problem| problem.command == repair);
+            if told { String::new() } else { format!("Repair it: {repair}") }
         }
         (_, Overall::Degraded | Overall::Failed) => format!("Look closer: {}", app.command("logs")),
         (_, Overall::NotInstalled) if has_services(status) => {

@@ -465,7 +465,7 @@ fn judge(status: &mut NodeStatus) {
 }
 
 pub(crate) fn of_mixed_vni(MixedVni { node, cluster }: MixedVni) -> String {
-    format!("VNI {node} here, {cluster} in FelixConfiguration: pods here reach none of nodes with VNI {cluster}")
+    format!("VNI {node} here, {cluster} in FelixConfiguration: pods here reach no pod on nodes with VNI {cluster}")
 }
 
 /// Whether Windows has a service of Calico's.

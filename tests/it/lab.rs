@@ -151,7 +151,8 @@ impl Lab {
     pub fn status(&self) -> Value {
         let mut status = self.run("status -o json").json();
         let reasons = status["reasons"].as_array().unwrap();
-        if reasons.len() == 1 && reasons[0].as_str().unwrap().contains(" in FelixConfiguration: pods here reach none ")
+        if reasons.len() == 1
+            && reasons[0].as_str().unwrap().contains(" in FelixConfiguration: pods here reach no pod ")
         {
             assert_eq!(status["overall"], "Degraded", "{status:#}");
             status["overall"] = "Healthy".into();

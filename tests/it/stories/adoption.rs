@@ -103,7 +103,7 @@ fn status_says_that_the_scripts_calico_runs_and_how_to_adopt_it() {
      CalicoNode   Running  pid 3108
      CalicoFelix  Running  pid 3104
      CalicoConfd  Running  pid 3100
-     HNS network  nat      NAT
+     HNS nat      NAT
     Adopt it:
       calicoctl-win config import --live --out node.yaml --sandbox node
       calicoctl-win install -c node.yaml --sandbox node

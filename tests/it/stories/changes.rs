@@ -23,7 +23,7 @@ fn services_installed_without_start_are_started_on_request() {
         assert!(result["next"][0].as_str().unwrap().contains("service start"), "{result}");
         assert_eq!(states(&lab), ["CalicoNode Stopped", "CalicoFelix Stopped", "CalicoConfd Absent"]);
         let status = lab.run("status").exits(12).screen();
-        assert!(status.contains("OVERALL: DEGRADED") && status.contains("Start it: calicoctl-win service start"));
+        assert!(status.contains("OVERALL: DEGRADED") && status.contains("    calicoctl-win service start"));
         assert!(status.contains("! service CalicoNode is not started, as the config says"), "{status}");
         assert!(!lab.read("node.yaml").contains("External"), "the vSwitch was made without need");
         let again = lab.run(words).exits(0).json();

@@ -97,15 +97,15 @@ fn the_first_steps_install_check_and_uninstall() {
     "#);
     insta::assert_snapshot!(lab.run("status").exits(0).screen(), @r"
     OVERALL: HEALTHY   win-a1   Calico v3.32.1 (vxlan)   generation 1
-     COMPONENT    STATE       DETAIL
-     CalicoNode   Running     pid 4000
-     CalicoFelix  Running     pid 4004
-     HNS network  Calico      Overlay, VSID 4096, management IP 10.20.0.21
-     HNS network  External    Overlay, VSID 9999, management IP 10.20.0.21
-     HNS network  nat         NAT
-     CNI conf     OK          C:\Program Files\containerd\cni\conf\10-calico.conf
-     Credentials  kubeconfig  token valid until TIME
-     K8s Node     Ready       schedulable
+     COMPONENT     STATE       DETAIL
+     CalicoNode    Running     pid 4000
+     CalicoFelix   Running     pid 4004
+     HNS Calico    Overlay     VSID 4096, management IP 10.20.0.21
+     HNS External  Overlay     VSID 9999, management IP 10.20.0.21
+     HNS nat       NAT
+     CNI conf      OK          C:\Program Files\containerd\cni\conf\10-calico.conf
+     Credentials   kubeconfig  token valid until TIME
+     K8s Node      Ready       schedulable
     result: OK (exit 0) changed=false reboot=false
     ");
     let status = lab.run("status -o json").exits(0).json();

@@ -167,7 +167,7 @@ fn a_damaged_program_is_restored_from_the_machine_if_possible() {
         };
         let told = status.stdout.lines().find_map(told).unwrap_or_default();
         assert_eq!(told, format!("{changed}{plugin}"), "{status}");
-        assert!(status.stdout.contains("Repair it: calicoctl-win repair"), "{status}");
+        assert!(status.stdout.contains("calicoctl-win repair"), "{status}");
         let lines = lab.fails_at(away, "repair -y -o ndjson").exits(0).ndjson();
         let fetches = |line: &Value| {
             let phase = line["phase"]["id"].as_str().unwrap_or_default();

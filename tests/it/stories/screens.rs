@@ -105,15 +105,15 @@ fn the_status_of_an_installed_node() {
     let lab = Lab::installed();
     insta::assert_snapshot!(screen(|| lab.copy(), "status", 0), @r"
     OVERALL: HEALTHY   win-a1   Calico v3.32.1 (vxlan)   generation 1
-     COMPONENT    STATE       DETAIL
-     CalicoNode   Running     pid 4000
-     CalicoFelix  Running     pid 4004
-     HNS network  Calico      Overlay, VSID 4096, management IP 10.20.0.21
-     HNS network  External    Overlay, VSID 9999, management IP 10.20.0.21
-     HNS network  nat         NAT
-     CNI conf     OK          C:\Program Files\containerd\cni\conf\10-calico.conf
-     Credentials  kubeconfig  token valid until TIME
-     K8s Node     Ready       schedulable
+     COMPONENT     STATE       DETAIL
+     CalicoNode    Running     pid 4000
+     CalicoFelix   Running     pid 4004
+     HNS Calico    Overlay     VSID 4096, management IP 10.20.0.21
+     HNS External  Overlay     VSID 9999, management IP 10.20.0.21
+     HNS nat       NAT
+     CNI conf      OK          C:\Program Files\containerd\cni\conf\10-calico.conf
+     Credentials   kubeconfig  token valid until TIME
+     K8s Node      Ready       schedulable
     result: OK (exit 0) changed=false reboot=false
     ");
     lab.edit_object("felixconfigurations.crd.projectcalico.org", "default", |felix| {
@@ -121,8 +121,8 @@ fn the_status_of_an_installed_node() {
     });
     insta::assert_snapshot!(screen(|| lab.copy(), "status", 12).lines().take(3).collect::<Vec<_>>().join("\n"), @r"
     OVERALL: DEGRADED   win-a1   Calico v3.32.1 (vxlan)   generation 1
-    ! VNI 4096 here, 5000 in FelixConfiguration: pods here reach none of nodes with
-      VNI 5000
+    ! VNI 4096 here, 5000 in FelixConfiguration: pods here reach no pod on nodes
+      with VNI 5000
     ");
 }
 
@@ -144,7 +144,7 @@ fn the_status_of_nodes_with_a_problem() {
         calicoctl-win explain ClusterRefused
     ");
     lab.edit_yaml(|text| text.replace("vsid: 4096", "vsid: 4200"));
-    insta::assert_snapshot!(rows(&screen(|| lab.copy(), "status", 12), " HNS network  Calico"), @" HNS network  Calico      Overlay, VSID 4200, want 4096, management IP");
+    insta::assert_snapshot!(rows(&screen(|| lab.copy(), "status", 12), " HNS Calico"), @" HNS Calico    Overlay     VSID 4200, want 4096, management IP 10.20.0.21");
 }
 
 #[test]
@@ -160,17 +160,16 @@ fn an_interrupted_run_and_its_end() {
     ! interrupted: apply (run RUN, since TIME),
       at step 5 of 6: running CalicoFelix
         calicoctl-win resume --sandbox node
-     COMPONENT    STATE       DETAIL
-     CalicoNode   Running     pid 4000
-     CalicoFelix  Stopped
-     HNS network  Calico      Overlay, VSID 4096, management IP 10.20.0.21
-     HNS network  External    Overlay, VSID 9999, management IP 10.20.0.21
-     HNS network  nat         NAT
-     CNI conf     OK          C:\Program Files\containerd\cni\conf\10-calico.conf
-     Credentials  kubeconfig  token valid until TIME
-     K8s Node     Ready       schedulable
-    Finish: calicoctl-win resume --sandbox node
-    Undo: calicoctl-win resume --undo --sandbox node
+     COMPONENT     STATE       DETAIL
+     CalicoNode    Running     pid 4000
+     CalicoFelix   Stopped
+     HNS Calico    Overlay     VSID 4096, management IP 10.20.0.21
+     HNS External  Overlay     VSID 9999, management IP 10.20.0.21
+     HNS nat       NAT
+     CNI conf      OK          C:\Program Files\containerd\cni\conf\10-calico.conf
+     Credentials   kubeconfig  token valid until TIME
+     K8s Node      Ready       schedulable
+    Undo it instead: calicoctl-win resume --undo --sandbox node
     result: UNHEALTHY (exit 12) changed=false reboot=false
     ");
     insta::assert_snapshot!(screen(|| lab.copy(), "resume -n", 0), @r"
