@@ -159,8 +159,11 @@ pub fn is_ours(service: &Service) -> bool {
 /// The inbound rules, each by its display name: the firewall's COM interface has no other name.
 pub fn firewall_rules(settings: &Settings) -> Vec<FirewallRule> {
     let mut rules = Vec::new();
-    if settings.network.backend == Backend::Vxlan {
-        rules.push(rule("Overlay Traffic 4789 UDP", "UDP", "4789"));
+    match settings.network.backend {
+        Backend::Vxlan => rules.push(rule("Overlay Traffic 4789 UDP", "UDP", "4789")),
+        // Peers connect to each other, so without it some sessions are never made (defect B31).
+        Backend::WindowsBgp => rules.push(rule("Calico BGP 179", "TCP", "179")),
+        Backend::None => {}
     }
     if settings.platform.firewall_kubectl_exec && settings.network.backend != Backend::None {
         rules.push(rule("kubectl exec 10250", "TCP", "10250"));
@@ -208,6 +211,7 @@ mod tests {
           CalicoNode after []
           CalicoFelix after ["CalicoNode"]
           CalicoConfd after ["CalicoNode"]
+          Calico BGP 179: TCP 179
           kubectl exec 10250: TCP 10250
         none
           CalicoNode after []

@@ -195,6 +195,10 @@ fn text(status: &NodeStatus, app: &App) -> String {
             table.add_row([format!("HNS {name}"), "missing".into(), String::new()]);
         }
     }
+    if let Some(peers) = &status.bgp_sessions {
+        let state = if peers.is_empty() { "none" } else { "Established" };
+        table.add_row(["BGP sessions".into(), state.to_owned(), joined(peers, ", ")]);
+    }
     if let Some(cni) = &status.cni {
         let why = no_new_pods(status).filter(|_| cni.state == WITHDRAWN);
         let detail = why.map_or_else(|| cni.conf.clone(), |why| format!("{why}: {}", cni.conf));

@@ -127,6 +127,10 @@ pub trait Node {
     /// address, which no packet filter blocks.
     fn answers(&self, neighbour: Ipv4Addr) -> Result<bool>;
 
+    /// The other ends of the TCP connections of BGP, of which either end has port 179: the peers to which Windows has a
+    /// session.
+    fn bgp_sessions(&self) -> Result<BTreeSet<Ipv4Addr>>;
+
     /// The file on this machine to install as our executable.
     fn executable(&self) -> Result<PathBuf>;
 

@@ -1,5 +1,7 @@
 //! The documents of `-o json`. Scripts depend on these names: fields are added, never renamed.
 
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -287,6 +289,8 @@ pub struct NodeStatus {
     pub trial: Option<OnTrial>,
     /// The VNI of this node, and of the rest of the cluster, while they differ.
     pub mixed_vni: Option<MixedVni>,
+    /// With the backend windows-bgp: the peers to which Windows has a session.
+    pub bgp_sessions: Option<BTreeSet<Ipv4Addr>>,
     /// Why Calico's datastore cannot be used from here; asked only if the node is not healthy.
     pub datastore: Option<String>,
 }

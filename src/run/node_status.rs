@@ -58,6 +58,7 @@ pub(crate) fn measure(app: &mut App, node: &dyn Node) -> Result<NodeStatus> {
         run,
         trial: on_trial(app, node)?,
         mixed_vni: None,
+        bgp_sessions: None,
         datastore: None,
     };
     let mut steps = Vec::new();
@@ -92,6 +93,9 @@ pub(crate) fn measure(app: &mut App, node: &dyn Node) -> Result<NodeStatus> {
 
 /// A service is stopped on purpose.
 pub(crate) const NOT_STARTED: &str = "ServiceNotStarted";
+
+/// Windows' own service for BGP.
+const ROUTING: &str = "RemoteAccess";
 
 /// States of a service without a process.
 const DOWN: [&str; 2] = ["Stopped", "Absent"];
@@ -173,6 +177,13 @@ fn fill(
     });
     if let Some(path) = own {
         credentials(app, node, &path, about, status);
+    }
+    if about.backend == Backend::WindowsBgp {
+        status.bgp_sessions = Some(node.bgp_sessions()?);
+        if node.service_state(ROUTING)? != Some(ServiceState::Running) {
+            let message = format!("service {ROUTING} does not run: Windows routes nothing to pods of other nodes");
+            status.problem("RoutingFeature", message, "explain RoutingFeature");
+        }
     }
     if let Ok(Datastore::Etcdv3 { tls: Some(tls), .. }) = agent::read_config(node).map(|config| config.datastore()) {
         let text = std::fs::read_to_string(node.disk(&tls.cert_file)).ok();
@@ -550,6 +561,7 @@ mod tests {
             run: None,
             trial: None,
             mixed_vni: None,
+            bgp_sessions: None,
             datastore: None,
         };
         judge(&mut status);

@@ -760,6 +760,11 @@ impl Node for SandboxNode {
         Ok(linked && !model.silent.contains(&neighbour))
     }
 
+    fn bgp_sessions(&self) -> Result<BTreeSet<Ipv4Addr>> {
+        self.alive()?;
+        Ok(self.model()?.bgp_sessions)
+    }
+
     /// A stand-in: this process is not a Windows program, and nothing in the folder could run it.
     fn executable(&self) -> Result<PathBuf> {
         let file = self.root.join(".sandbox").join("calicoctl-win.exe");

@@ -128,6 +128,9 @@ pub struct Model {
     /// Neighbours on the network that do not answer.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub silent: BTreeSet<Ipv4Addr>,
+    /// Peers to which it has a BGP session.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub bgp_sessions: BTreeSet<Ipv4Addr>,
     /// Faults on demand, as in `CALICO_WIN_SANDBOX_FAULT`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<String>,

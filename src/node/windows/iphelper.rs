@@ -1,5 +1,6 @@
 //! The IP helper's tables of interfaces, routes and sockets, as plain records.
 
+use std::collections::BTreeSet;
 use std::ffi::CStr;
 use std::net::Ipv4Addr;
 use std::ptr;
@@ -9,8 +10,9 @@ use ipnet::Ipv4Net;
 use windows_sys::Win32::Foundation::{ERROR_BUFFER_OVERFLOW, ERROR_INSUFFICIENT_BUFFER, ERROR_NO_DATA, FARPROC};
 use windows_sys::Win32::NetworkManagement::IpHelper::{
     FreeMibTable, GAA_FLAG_SKIP_ANYCAST, GAA_FLAG_SKIP_DNS_SERVER, GAA_FLAG_SKIP_MULTICAST, GetAdaptersAddresses,
-    GetExtendedUdpTable, GetIpForwardTable2, IP_ADAPTER_ADDRESSES_LH, IP_ADAPTER_DHCP_ENABLED, MIB_IPFORWARD_ROW2,
-    MIB_IPFORWARD_TABLE2, MIB_UDP6ROW, MIB_UDPROW, UDP_TABLE_BASIC,
+    GetExtendedTcpTable, GetExtendedUdpTable, GetIpForwardTable2, IP_ADAPTER_ADDRESSES_LH, IP_ADAPTER_DHCP_ENABLED,
+    MIB_IPFORWARD_ROW2, MIB_IPFORWARD_TABLE2, MIB_TCP_STATE_ESTAB, MIB_TCPROW_LH, MIB_UDP6ROW, MIB_UDPROW,
+    TCP_TABLE_BASIC_CONNECTIONS, UDP_TABLE_BASIC,
 };
 use windows_sys::Win32::NetworkManagement::Ndis::IfOperStatusUp;
 use windows_sys::Win32::Networking::WinSock::{
@@ -107,12 +109,35 @@ fn udp_rows<Row: Copy>(family: ADDRESS_FAMILY) -> Result<Vec<Row>> {
         // SAFETY: the buffer is aligned to 8 bytes and has at least `size` of them.
         unsafe { GetExtendedUdpTable(buffer.cast(), size, 0, family.into(), UDP_TABLE_BASIC, 0) }
     })?;
+    // SAFETY: the call succeeded, so the buffer holds a count and so many rows.
+    Ok(unsafe { rows(&buffer) })
+}
+
+/// The other ends of the established IPv4 connections of which either end has this TCP port.
+pub fn sessions(port: u16) -> Result<BTreeSet<Ipv4Addr>> {
+    let buffer = table("list the TCP connections", |buffer, size| {
+        // SAFETY: the buffer is aligned to 8 bytes and has at least `size` of them.
+        unsafe { GetExtendedTcpTable(buffer.cast(), size, 0, AF_INET.into(), TCP_TABLE_BASIC_CONNECTIONS, 0) }
+    })?;
+    // SAFETY: the call succeeded, so the buffer holds a count and so many rows.
+    let rows: Vec<MIB_TCPROW_LH> = unsafe { rows(&buffer) };
+    let of_port =
+        |row: &&MIB_TCPROW_LH| [row.dwLocalPort, row.dwRemotePort].iter().any(|end| u16::from_be(*end as u16) == port);
+    // SAFETY: both members of the union are the state, as a number.
+    let established = |row: &&MIB_TCPROW_LH| unsafe { row.Anonymous.dwState } == MIB_TCP_STATE_ESTAB as u32;
+    let ends = rows.iter().filter(of_port).filter(established);
+    Ok(ends.map(|row| Ipv4Addr::from(row.dwRemoteAddr.to_ne_bytes())).collect())
+}
+
+/// # Safety
+/// The buffer must be empty, or hold a count and so many rows, both of 32 bits.
+unsafe fn rows<Row: Copy>(buffer: &[u64]) -> Vec<Row> {
     if buffer.is_empty() {
-        return Ok(Vec::new());
+        return Vec::new();
     }
     let start: *const u32 = buffer.as_ptr().cast();
-    // SAFETY: the call succeeded, so the buffer holds a count and so many rows; both are of 32 bits.
-    Ok(unsafe { std::slice::from_raw_parts(start.add(1).cast::<Row>(), *start as usize) }.to_vec())
+    // SAFETY: as above.
+    unsafe { std::slice::from_raw_parts(start.add(1).cast::<Row>(), *start as usize) }.to_vec()
 }
 
 /// # Safety
@@ -263,6 +288,17 @@ mod tests {
             drop(socket);
             assert!(!udp_port_is_taken(port).unwrap(), "{address}");
         }
+    }
+
+    #[test]
+    fn a_session_is_named_by_its_other_end_while_it_is_established() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        assert_eq!(sessions(port).unwrap(), BTreeSet::new(), "it only listens");
+        let client = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+        let server = listener.accept().unwrap();
+        assert_eq!(sessions(port).unwrap(), [Ipv4Addr::LOCALHOST].into());
+        drop((client, server));
     }
 
     #[test]

@@ -69,6 +69,9 @@ pub struct WindowsNode {
     watched: RefCell<Option<Watched>>,
 }
 
+/// The TCP port of BGP.
+const BGP: u16 = 179;
+
 impl Node for WindowsNode {
     fn facts(&self) -> Result<NodeFacts> {
         facts::measure()
@@ -243,6 +246,10 @@ impl Node for WindowsNode {
 
     fn answers(&self, neighbour: Ipv4Addr) -> Result<bool> {
         adapters::answers(neighbour)
+    }
+
+    fn bgp_sessions(&self) -> Result<BTreeSet<Ipv4Addr>> {
+        iphelper::sessions(BGP)
     }
 
     fn executable(&self) -> Result<PathBuf> {

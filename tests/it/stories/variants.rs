@@ -25,13 +25,14 @@ fn install_and_uninstall(lab: &Lab, words: &str, look: impl FnOnce(&serde_json::
 #[test]
 fn every_backend_is_installed_and_uninstalled() {
     let lab = Lab::node();
+    with_remote_access(&lab);
     let networks = |status: &serde_json::Value| -> Vec<String> {
         let networks = status["networks"].as_array().unwrap().iter();
         networks.map(|n| format!("{} {}", n["name"], n["type"]).replace('"', "")).collect()
     };
     install_and_uninstall(
         &lab,
-        "install --set calicoNetwork.backend=windows-bgp --ignore-preflight-errors WindowsBgpRelease,RoutingFeature,PoolEncapsulation",
+        "install --set calicoNetwork.backend=windows-bgp --ignore-preflight-errors WindowsBgpRelease,PoolEncapsulation",
         |status| {
             assert_eq!(status["backend"], "windows-bgp");
             assert_eq!(networks(status), ["Calico L2Bridge", "External L2Bridge", "nat NAT"]);
@@ -262,4 +263,39 @@ fn an_upgrade_by_install_works_and_uninstall_restores_the_first_state() {
     assert!(!lab.on_node("C/CalicoWindows/calico-node.exe").exists(), "the old release's files are still there");
     let _gone = lab.run("uninstall --purge -y").exits(0);
     lab.picture().same_as(&before);
+}
+
+/// The service of BGP on Windows, as its feature installs it.
+fn with_remote_access(lab: &Lab) {
+    lab.write("node/C/Windows/System32/svchost.exe", "Windows' own");
+    let service = "services:\n  RemoteAccess:\n    definition:\n      displayName: Routing and Remote Access\n      \
+                   description: Routes\n      imagePath: C:\\Windows\\System32\\svchost.exe -k netsvcs\n      \
+                   account: LocalSystem\n      start: auto\n    pid: 3020\n";
+    lab.edit_yaml(|yaml| yaml.replacen("services:\n", service, 1));
+}
+
+/// Defect B31.
+#[test]
+fn b31_bgp_has_its_firewall_rule_and_status_watches_remote_access() {
+    let lab = Lab::node();
+    with_remote_access(&lab);
+    let words = "install -y --set calicoNetwork.backend=windows-bgp --ignore-preflight-errors WindowsBgpRelease,PoolEncapsulation";
+    let _installed = lab.run(words).exits(0);
+    let rule = "Calico BGP 179";
+    assert!(lab.read("node.yaml").contains(rule));
+    let status = lab.run("status -o json").exits(0).json();
+    assert_eq!((&status["overall"], &status["bgp_sessions"]), (&"Healthy".into(), &serde_json::json!([])));
+    lab.edit_yaml(|yaml| format!("{yaml}bgpSessions: [10.20.0.11]\n"));
+    let shown = lab.run("status").exits(0).stdout;
+    assert!(shown.contains("BGP sessions") && shown.contains("Established") && shown.contains("10.20.0.11"), "{shown}");
+    // Windows stops it, for example after an update.
+    lab.edit_yaml(|yaml| {
+        let (before, after) = yaml.split_once("  RemoteAccess:").unwrap();
+        let pid = regex::Regex::new(r"    pid: \d+\n").unwrap();
+        format!("{before}  RemoteAccess:{}", pid.replace(after, ""))
+    });
+    let status = lab.run("status -o json").exits(12).json();
+    assert_eq!((&status["overall"], &status["problems"][0]["id"]), (&"Degraded".into(), &"RoutingFeature".into()));
+    let _back = lab.run("uninstall -y").exits(0);
+    assert!(!lab.read("node.yaml").contains(rule));
 }
