@@ -15,6 +15,12 @@ const CLUSTER: &str = "kubernetes";
 const USER: &str = "calico-windows";
 const CONTEXT: &str = "calico-windows@kubernetes";
 
+/// What to do if the installer's kubeconfig is kubelet's own, which gets no token for calico-node.
+pub const OTHER_LOGINS: &str = "give the kubeconfig of a cluster administrator: --kubeconfig FILE\n\
+     or create the secret calico-node-token and let the node read it, with this manifest: calicoctl-win explain NodeLogin\n\
+     or set spec.kubernetes.credentials: kubeconfig and calicoKubeconfig to a login from another machine: \
+     calicoctl-win credentials fetch --out DIR";
+
 /// What the node needs to connect to the API server as calico-node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeCredentials {

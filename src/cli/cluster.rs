@@ -16,7 +16,7 @@ use crate::run::Ending;
 use crate::run::app::App;
 use crate::run::checks::{examine, tell};
 use crate::run::context::Remote;
-use crate::settings::{self, Backend};
+use crate::settings;
 
 pub(crate) fn run(verb: &ClusterVerb, app: &mut App) -> Result<Ending> {
     let remote = Remote::open(app, false)?;
@@ -98,7 +98,7 @@ pub(crate) fn make(app: &mut App, cluster: &Cluster, patches: &[Patch]) -> Resul
 /// Returns what the config needs from the cluster besides what every Windows node needs.
 pub(crate) fn wishes(layered: &Layered) -> Wishes {
     let network = &layered.config.spec.calico_network;
-    Wishes { vni: network.vxlan.vxlan_vni, vxlan: network.backend == Some(Backend::Vxlan) }
+    Wishes { vni: network.vxlan.vxlan_vni, backend: network.backend.0 }
 }
 
 fn counted(patches: usize) -> String {

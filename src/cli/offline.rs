@@ -53,6 +53,9 @@ pub(crate) fn explain(args: &Explain, app: &mut App) -> Result<Ending> {
     if let (Some(page), true) = (&mut page, id.eq_ignore_ascii_case("TokenRenewalForbidden")) {
         page.push_str(&format!("\n\n{}", crate::cluster::renewal_manifest("calico-system")));
     }
+    if let (Some(page), true) = (&mut page, id.eq_ignore_ascii_case("NodeLogin")) {
+        page.push_str(&format!("\n\n{}", crate::cluster::login_manifest("calico-system")));
+    }
     let Some(mut page) = page else {
         let fields: Vec<String> = crate::config::fields().map(|field| short(&field.path).to_owned()).collect();
         let near = explain::did_you_mean(id, fields.iter().map(String::as_str));

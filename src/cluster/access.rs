@@ -7,9 +7,11 @@ use serde_json::json;
 use tokio::task::JoinSet;
 
 use super::api::Api;
+use super::credentials::{ACCOUNT_ANNOTATION, TOKEN_TYPE};
 use super::errors::Failure;
 use super::facts::NAMESPACES;
 use super::{SERVICE_ACCOUNT, TOKEN_SECRET, lease, node};
+use crate::calico::kubeconfig::OTHER_LOGINS;
 use crate::facts::{ApiGroup, Right};
 use crate::fault::{Exit, Fault};
 use crate::settings::Credentials;
@@ -103,6 +105,8 @@ pub(super) struct Asked<'a> {
     pub looking: bool,
     pub eks: bool,
     pub ca_unknown: bool,
+    /// Whether the user is a kubelet.
+    pub kubelet: bool,
 }
 
 impl Asked<'_> {
@@ -122,6 +126,8 @@ impl Asked<'_> {
 pub struct Needs<'a> {
     /// The source of the node's login; none if it gets none.
     pub login: Option<Credentials>,
+    /// Whether the config names that source.
+    pub login_named: bool,
     /// Whether a token secret may be created if there is none.
     pub create_secret: bool,
     /// The secret with etcd's certificates.
@@ -132,7 +138,13 @@ pub struct Needs<'a> {
 
 impl Default for Needs<'_> {
     fn default() -> Self {
-        Self { login: Some(Credentials::TokenRequest), create_secret: false, etcd_secret: None, etcd: false }
+        Self {
+            login: Some(Credentials::TokenRequest),
+            login_named: false,
+            create_secret: false,
+            etcd_secret: None,
+            etcd: false,
+        }
     }
 }
 
@@ -203,14 +215,18 @@ const CHANGES_ASKED: [(&str, &str); 4] =
 /// Every right that is checked for one cluster: those for the requests that an install makes there, and the few that
 /// show whether a change is allowed.
 pub(super) fn rights(asked: &Asked<'_>, needs: &Needs<'_>) -> Vec<Right> {
+    let login = match needs.login {
+        Some(_) if !needs.login_named => Some(Credentials::usual(asked.kubelet)),
+        login => login,
+    };
     let used = |entry: &&Entry| {
         let (_, group, resource, .., when, _) = **entry;
         let served = group != Group::Calico || asked.group.is_some();
         served
             && asked.asks(when)
             && match resource {
-                TOKEN => needs.login == Some(Credentials::TokenRequest),
-                "configmaps" if when == CaUnknown => needs.login == Some(Credentials::TokenRequest),
+                TOKEN => login == Some(Credentials::TokenRequest),
+                "configmaps" if when == CaUnknown => login == Some(Credentials::TokenRequest),
                 _ => true,
             }
     };
@@ -226,10 +242,13 @@ pub(super) fn rights(asked: &Asked<'_>, needs: &Needs<'_>) -> Vec<Right> {
         needed: true,
         ..Right::default()
     };
-    if needs.login == Some(Credentials::Secret) {
+    if login == Some(Credentials::Secret) {
         rights.push(secret("get", Some(TOKEN_SECRET), asked.namespace));
-        rights.push(secret("list", None, asked.namespace));
-        rights.extend(needs.create_secret.then(|| secret("create", None, asked.namespace)));
+        // A kubelet that may read this one secret needs no more.
+        if !asked.kubelet {
+            rights.push(secret("list", None, asked.namespace));
+            rights.extend(needs.create_secret.then(|| secret("create", None, asked.namespace)));
+        }
     }
     if let Some(named) = needs.etcd_secret {
         rights.push(secret("get", Some(&named.name), named.namespace.as_deref().unwrap_or(asked.namespace)));
@@ -300,13 +319,14 @@ pub(super) async fn missing(api: &Arc<Api>, rights: Vec<Right>) -> Result<Vec<Ri
 }
 
 /// All missing rights in one error; the API server's own would name only the first.
-pub(super) fn fault(missing: &[Right]) -> Option<Fault> {
+pub(super) fn fault(missing: &[Right], kubelet: bool) -> Option<Fault> {
     let needed: Vec<String> = missing.iter().filter(|right| right.needed).map(Right::to_string).collect();
     if needed.len() < 2 {
         return None;
     }
     let what = format!("the kubeconfig's user lacks {} rights: {}", needed.len(), needed.join(", "));
     let hint = "ask a cluster administrator to grant them: `calicoctl-win explain ClusterRights` prints a manifest";
+    let hint = if kubelet { format!("{hint}\n{OTHER_LOGINS}") } else { hint.to_owned() };
     Some(Fault::new(Exit::ClusterAccessDenied, "ClusterRights", what).hint(hint))
 }
 
@@ -436,12 +456,41 @@ pub fn renewal_manifest(namespace: &str) -> String {
     )
 }
 
+/// The secret whose token a node without the rights of an administrator logs in with, and the right to read it for every
+/// node.
+pub fn login_manifest(namespace: &str) -> String {
+    format!(
+        "apiVersion: v1\n\
+         kind: Secret\n\
+         type: {TOKEN_TYPE}\n\
+         metadata: {{name: {TOKEN_SECRET}, namespace: {namespace}, annotations: {{{ACCOUNT_ANNOTATION}: {SERVICE_ACCOUNT}}}}}\n\
+         ---\n\
+         apiVersion: rbac.authorization.k8s.io/v1\n\
+         kind: Role\n\
+         metadata: {{name: calicoctl-win-login, namespace: {namespace}}}\n\
+         rules:\n\
+         - {{apiGroups: [\"\"], resources: [\"secrets\"], resourceNames: [{TOKEN_SECRET}], verbs: [get]}}\n\
+         ---\n\
+         apiVersion: rbac.authorization.k8s.io/v1\n\
+         kind: RoleBinding\n\
+         metadata: {{name: calicoctl-win-login, namespace: {namespace}}}\n\
+         roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: Role, name: calicoctl-win-login}}\n\
+         subjects: [{{apiGroup: rbac.authorization.k8s.io, kind: Group, name: \"system:nodes\"}}]\n"
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const PLAIN: Asked<'_> =
-        Asked { group: Some(ApiGroup::V1), namespace: "kube-system", looking: false, eks: false, ca_unknown: false };
+    const PLAIN: Asked<'_> = Asked {
+        group: Some(ApiGroup::V1),
+        namespace: "kube-system",
+        looking: false,
+        eks: false,
+        ca_unknown: false,
+        kubelet: false,
+    };
 
     /// The rights that differ from the default: added and removed ones.
     fn differs(asked: &Asked<'_>, needs: &Needs<'_>) -> String {
@@ -454,7 +503,7 @@ mod tests {
 
     #[test]
     fn a_run_needs_only_the_rights_that_it_uses() {
-        let of = |login| Needs { login, ..Needs::default() };
+        let of = |login| Needs { login, login_named: true, ..Needs::default() };
         let differs = |needs: &Needs<'_>| differs(&PLAIN, needs);
         insta::assert_snapshot!(differs(&Needs { create_secret: true, ..of(Some(Credentials::Secret)) }), @r"
         + get secrets calico-node-token in kube-system
@@ -498,6 +547,10 @@ mod tests {
         + get configmaps aws-auth in kube-system
         + get deployments.apps vpc-resource-controller in kube-system
         + get deployments.apps vpc-admission-webhook in kube-system
+        ");
+        insta::assert_snapshot!(differs(&Asked { kubelet: true, ..PLAIN }), @r"
+        + get secrets calico-node-token in kube-system
+        - create serviceaccounts/token calico-node in kube-system
         ");
         insta::assert_snapshot!(differs(&Asked { looking: true, ca_unknown: true, ..PLAIN }), @r"
         + get serviceaccounts calico-node in calico-system

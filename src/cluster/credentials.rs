@@ -17,9 +17,10 @@ use serde_json::{Value, json};
 use super::access;
 use super::api::{Api, path, query};
 use super::errors::Failure;
+use super::facts::identity;
 use super::kubeconfig::{self, Access, Trust};
 use super::{Cluster, FIELD_MANAGER, SERVICE_ACCOUNT, missing_account};
-use crate::calico::kubeconfig::{Claims, Login, NodeCredentials, claims};
+use crate::calico::kubeconfig::{Claims, Login, NodeCredentials, OTHER_LOGINS, claims};
 use crate::facts::{ApiGroup, Right};
 use crate::fault::{Exit, Fault};
 use crate::report::event::{Event, Sink};
@@ -28,8 +29,8 @@ use crate::values::Secret;
 /// Name of the created secret; the old scripts used the same name.
 pub const TOKEN_SECRET: &str = "calico-node-token";
 
-const TOKEN_TYPE: &str = "kubernetes.io/service-account-token";
-const ACCOUNT_ANNOTATION: &str = "kubernetes.io/service-account.name";
+pub(super) const TOKEN_TYPE: &str = "kubernetes.io/service-account-token";
+pub(super) const ACCOUNT_ANNOTATION: &str = "kubernetes.io/service-account.name";
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
 /// One year. The server may grant less, and reports it.
@@ -79,7 +80,8 @@ impl Cluster {
     ) -> Result<Issued> {
         match mode {
             TokenFrom::Request => {
-                let (token, expires) = self.request_token(namespace, SERVICE_ACCOUNT)?;
+                let asked = self.request_token(namespace, SERVICE_ACCOUNT);
+                let (token, expires) = asked.map_err(|error| self.or_of_kubelet(error))?;
                 let credentials = self.assemble(namespace, None, token, expires)?;
                 belongs(&credentials, namespace)?;
                 self.check(&credentials)?;
@@ -87,7 +89,8 @@ impl Cluster {
                 Ok(Issued { credentials, created_secret: false, renewable })
             }
             TokenFrom::Secret => {
-                let (filled, created_secret) = self.token_secret(namespace, create, wait, events)?;
+                let asked = self.token_secret(namespace, create, wait, events);
+                let (filled, created_secret) = asked.map_err(|error| self.or_of_kubelet(error))?;
                 let tried = self.assemble(namespace, filled.ca_pem, filled.token, None).and_then(|credentials| {
                     belongs(&credentials, namespace)?;
                     self.check(&credentials)?;
@@ -231,6 +234,18 @@ impl Cluster {
         let ours =
             |s: KubeSecret| s.metadata.labels.is_some_and(|l| l.get(MANAGED_BY).is_some_and(|by| by == FIELD_MANAGER));
         Ok(found.is_some_and(ours) && self.delete(&secret)?)
+    }
+
+    /// The reason why a kubelet gets no token, which no right changes; else the API server's own.
+    fn or_of_kubelet(&self, error: anyhow::Error) -> anyhow::Error {
+        if Fault::id_of(&error) != "ClusterForbidden" {
+            return error;
+        }
+        let own = self.runtime.block_on(identity::ask(&self.api)).ok().flatten();
+        match own.as_ref().and_then(|own| own.node()) {
+            Some(node) => error.context(of_kubelet(node)),
+            None => error,
+        }
     }
 
     fn request_token(&self, namespace: &str, account: &str) -> Result<(Secret, Option<Timestamp>)> {
@@ -443,6 +458,13 @@ pub fn renewal_forbidden(namespace: &str, account: &str) -> Fault {
         "grant that right: `calicoctl-win explain TokenRenewalForbidden` prints the Role\n\
          or renew it before it expires: calicoctl-win credentials rotate",
     )
+}
+
+/// By the API server's admission plugin NodeRestriction.
+fn of_kubelet(node: &str) -> Fault {
+    let what =
+        format!("the kubeconfig is that of kubelet on {node}, which gets only tokens that are bound to its pods");
+    Fault::new(Exit::ClusterAccessDenied, "NodeLogin", what).hint(OTHER_LOGINS)
 }
 
 fn secret_path(namespace: &str) -> String {

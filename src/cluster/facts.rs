@@ -3,6 +3,7 @@
 mod calico;
 mod context;
 mod etcd;
+pub(super) mod identity;
 mod platforms;
 mod policies;
 
@@ -19,6 +20,7 @@ use tokio::task::JoinHandle;
 use self::calico::{Object, Resources};
 use self::context::FactsContext;
 pub use self::etcd::read_etcd;
+use self::identity::Identity;
 use self::platforms::Platforms;
 use super::access::{Asked, Needs};
 use super::api::{Api, path};
@@ -73,9 +75,10 @@ async fn with_all_that_is_missing(api: &Arc<Api>, options: &FactsOptions<'_>, er
         looking: options.namespace_override.is_none(),
         eks: false,
         ca_unknown: false,
+        kubelet: identity::ask(api).await.ok().flatten().is_some_and(|own| own.node().is_some()),
     };
     match access::missing(api, access::rights(&asked, &options.needs)).await {
-        Ok(missing) => match access::fault(&missing) {
+        Ok(missing) => match access::fault(&missing, asked.kubelet) {
             Some(fault) => error.context(fault),
             None => error,
         },
@@ -98,6 +101,7 @@ async fn gather(api: &Arc<Api>, options: &FactsOptions<'_>, ca_unknown: bool) ->
     let kubeadm =
         ask::<ConfigMap>(api, path(["api", "v1", "namespaces", "kube-system", "configmaps", "kubeadm-config"]));
     let dns = ask::<Service>(api, path(["api", "v1", "namespaces", "kube-system", "services", "kube-dns"]));
+    let own = ask_identity(api);
 
     let version = version.answer().await?.context("find /version on the API server")?;
     let (old_group, new_group) = (old_group.answer().await?, new_group.answer().await?);
@@ -124,8 +128,8 @@ async fn gather(api: &Arc<Api>, options: &FactsOptions<'_>, ca_unknown: bool) ->
         looking: options.namespace_override.is_none(),
         eks: platforms::is_eks(&version.git_version),
         ca_unknown,
+        kubelet: false,
     };
-    let rights = access::rights(&asked, &options.needs);
     let node = match node {
         Some(node) => node.answer().await?.map(node::read),
         None => None,
@@ -136,6 +140,10 @@ async fn gather(api: &Arc<Api>, options: &FactsOptions<'_>, ca_unknown: bool) ->
     };
 
     let mut unanswered = Unanswered::default();
+    let own = unanswered.may_be("selfsubjectreviews", own.answer().await)?.flatten();
+    let kubelet_of = own.as_ref().and_then(|own| own.node().map(str::to_owned));
+    let asked = Asked { kubelet: kubelet_of.is_some(), ..asked };
+    let rights = access::rights(&asked, &options.needs);
     let service_cidrs = unanswered.may_be("servicecidrs", service_cidrs.answer().await)?.unwrap_or_default();
     let service_cidrs = ipv4_of(service_cidrs);
     let kubeadm = tolerated(api, kubeadm.answer().await, "the service CIDR")?;
@@ -146,6 +154,7 @@ async fn gather(api: &Arc<Api>, options: &FactsOptions<'_>, ca_unknown: bool) ->
         api_group,
         calico_unserved: calico.is_none(),
         account_missing,
+        kubelet_of,
         node,
         service_cidrs: match service_cidrs.is_empty() {
             true => kubeadm.and_then(|map| kubeadm_cidrs(api, &map)).unwrap_or_default(),
@@ -158,7 +167,7 @@ async fn gather(api: &Arc<Api>, options: &FactsOptions<'_>, ca_unknown: bool) ->
         calico.fill(&mut facts, options.node_name.unwrap_or_default(), &mut unanswered).await?;
     }
     context.fill(&mut facts, &mut unanswered).await?;
-    platforms.fill(&mut facts, &mut unanswered).await?;
+    platforms.fill(&mut facts, own.as_ref(), &mut unanswered).await?;
     if account_missing {
         // Asked in a namespace that is not Calico's.
         (facts.host_process, facts.typha) = (None, None);
@@ -248,6 +257,11 @@ fn ask_all<T: DeserializeOwned + Send + 'static>(api: &Arc<Api>, path: String) -
 fn ask_metadata<T: DeserializeOwned + Send + 'static>(api: &Arc<Api>, path: String) -> Question<Vec<T>> {
     let api = Arc::clone(api);
     Question(tokio::spawn(async move { api.list_metadata(&path).await }))
+}
+
+fn ask_identity(api: &Arc<Api>) -> Question<Option<Identity>> {
+    let api = Arc::clone(api);
+    Question(tokio::spawn(async move { identity::ask(&api).await }))
 }
 
 /// Whether a version of a group is served. Only the server's own "404 page not found" means no.

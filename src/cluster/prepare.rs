@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 
 use super::Cluster;
 use super::api::{path, query};
-use crate::facts::{ApiGroup, ClusterFacts};
+use crate::facts::{ApiGroup, ClusterFacts, PoolFacts};
 use crate::fault::{Exit, Fault};
-use crate::settings::pools_for_windows;
+use crate::settings::{Backend, pools_for_windows};
 use crate::values::Vni;
 
 /// What is wanted beyond what Windows needs anyway.
@@ -18,8 +18,20 @@ use crate::values::Vni;
 pub struct Wishes {
     /// The VNI of the config, if it sets one.
     pub vni: Option<Vni>,
-    /// The config's backend is vxlan, so pools without encapsulation get it.
-    pub vxlan: bool,
+    /// The config's backend: with vxlan, pools without encapsulation get it; with windows-bgp, the pools get none.
+    pub backend: Option<Backend>,
+}
+
+impl Wishes {
+    /// Whether this is a pool that Windows nodes cannot use.
+    fn wrong(self, pool: &PoolFacts) -> bool {
+        is_on(&pool.ipip_mode)
+            || match self.backend {
+                Some(Backend::Vxlan) => !is_on(&pool.vxlan_mode),
+                Some(Backend::WindowsBgp) => is_on(&pool.vxlan_mode),
+                _ => false,
+            }
+    }
 }
 
 /// One change of one object.
@@ -138,9 +150,13 @@ fn preparation(objects: &Objects, facts: &ClusterFacts, wishes: Wishes) -> Prepa
     let mut patches = Vec::new();
     patches.extend(strict_affinity(group, objects.ipam.as_ref()));
     let pools = pools(objects, facts, wishes);
-    // All of them end with VXLAN.
+    // All of them end with VXLAN, unless the nodes use BGP.
     let moved = !pools.patches.is_empty() || !pools.awaited.is_empty();
-    let vxlan = wishes.vxlan || moved || pools_for_windows(facts).any(|pool| is_on(&pool.vxlan_mode));
+    let is_used = moved || pools_for_windows(facts).any(|pool| is_on(&pool.vxlan_mode));
+    let vxlan = match wishes.backend {
+        Some(backend) => backend == Backend::Vxlan || backend == Backend::None && is_used,
+        None => is_used,
+    };
     patches.extend(pools.patches);
     patches.extend(felix(group, objects.felix.as_ref(), wishes.vni, vxlan));
     Preparation { patches, awaited: pools.awaited }
@@ -196,8 +212,10 @@ fn strict_affinity(group: ApiGroup, ipam: Option<&Value>) -> Option<Patch> {
 /// Pools that Windows cannot use as they are: changed through the Installation if the operator creates them, since it
 /// would revert a change of the pool itself.
 fn pools(objects: &Objects, facts: &ClusterFacts, wishes: Wishes) -> Preparation {
-    let wrong =
-        pools_for_windows(facts).filter(|pool| is_on(&pool.ipip_mode) || (wishes.vxlan && !is_on(&pool.vxlan_mode)));
+    let bgp = wishes.backend == Some(Backend::WindowsBgp);
+    // The operator's word, and what the pool has then.
+    let (encapsulation, vxlan_mode) = if bgp { ("None", "Never") } else { ("VXLAN", "Always") };
+    let wrong = pools_for_windows(facts).filter(|pool| wishes.wrong(pool));
     let mut wanted = Value::Null;
     if let Some(installation) = &objects.installation {
         wanted = installation["spec"]["calicoNetwork"]["ipPools"].clone();
@@ -205,18 +223,21 @@ fn pools(objects: &Objects, facts: &ClusterFacts, wishes: Wishes) -> Preparation
     let mut reasons = Vec::new();
     let (mut own, mut awaited) = (Vec::new(), Vec::new());
     for pool in wrong {
-        let why = match is_on(&pool.ipip_mode) {
-            true => format!("the pool {} has ipipMode: {}", pool.name, pool.ipip_mode),
-            false => format!("the pool {} has no VXLAN", pool.name),
+        let why = match (is_on(&pool.ipip_mode), bgp) {
+            (true, _) => format!("the pool {} has ipipMode: {}", pool.name, pool.ipip_mode),
+            (false, true) => format!("the pool {} has vxlanMode: {}", pool.name, pool.vxlan_mode),
+            (false, false) => format!("the pool {} has no VXLAN", pool.name),
         };
         let entry = wanted.as_array_mut().into_iter().flatten().find(|entry| entry["cidr"] == pool.cidr.as_str());
         match entry {
             // The operator must apply what the Installation already has.
-            Some(entry) if entry["encapsulation"].as_str().is_some_and(|word| word.starts_with("VXLAN")) => {
-                awaited.push(format!("{why}, although the Installation has VXLAN: the operator has not applied it"));
+            Some(entry) if entry["encapsulation"].as_str().is_some_and(|word| word.starts_with(encapsulation)) => {
+                awaited.push(format!(
+                    "{why}, although the Installation has {encapsulation}: the operator has not applied it"
+                ));
             }
             Some(entry) => {
-                entry["encapsulation"] = "VXLAN".into();
+                entry["encapsulation"] = encapsulation.into();
                 reasons.push(why);
             }
             None => own.push(Patch {
@@ -224,7 +245,7 @@ fn pools(objects: &Objects, facts: &ClusterFacts, wishes: Wishes) -> Preparation
                 why,
                 create: false,
                 // In one patch: both modes at once are refused.
-                body: json!({ "spec": { "ipipMode": "Never", "vxlanMode": "Always" } }),
+                body: json!({ "spec": { "ipipMode": "Never", "vxlanMode": vxlan_mode } }),
                 before: Some(json!({ "spec": { "ipipMode": pool.ipip_mode, "vxlanMode": pool.vxlan_mode } })),
                 interrupts: true,
                 path: format!("{}{}", collection(facts.api_group, "ippools"), path([pool.name.as_str()])),
@@ -397,7 +418,7 @@ mod tests {
             ..ClusterFacts::default()
         };
         let vni = "5000".parse::<u32>().unwrap();
-        let wishes = Wishes { vni: Vni::try_from(vni).ok(), vxlan: true };
+        let wishes = Wishes { vni: Vni::try_from(vni).ok(), backend: Some(Backend::Vxlan) };
         insta::assert_snapshot!(shown(&Objects::default(), &facts, wishes), @r#"
         ipamconfigurations.projectcalico.org default: there is no IPAM configuration, so strict affinity is off
           echo '{"apiVersion":"projectcalico.org/v3","kind":"IPAMConfiguration","metadata":{"name":"default"},"spec":{"strictAffinity":true,"autoAllocateBlocks":true}}' | kubectl create -f -
@@ -417,6 +438,13 @@ mod tests {
         };
         let facts = ClusterFacts { pools: vec![pool("one", "10.1.0.0/16", "Never", "Always")], ..facts };
         assert_eq!(shown(&objects, &facts, wishes), "");
+        // A node with BGP needs pools without any encapsulation, and no VNI.
+        let bgp = Wishes { vni: None, backend: Some(Backend::WindowsBgp) };
+        insta::assert_snapshot!(shown(&objects, &facts, bgp), @r#"
+        ippools.projectcalico.org one: the pool one has vxlanMode: Always
+          kubectl patch ippools.projectcalico.org one --type=merge -p '{"spec":{"ipipMode":"Never","vxlanMode":"Never"}}'
+          kubectl patch ippools.projectcalico.org one --type=merge -p '{"spec":{"ipipMode":"Never","vxlanMode":"Always"}}'
+        "#);
         // Without a wish, pools without encapsulation remain so: that is BGP.
         let plain = ClusterFacts { pools: vec![pool("one", "10.1.0.0/16", "Never", "Never")], ..facts };
         assert_eq!(shown(&objects, &plain, Wishes::default()), "");

@@ -49,9 +49,14 @@ pub fn fault(findings: &[Finding]) -> anyhow::Error {
 /// The word of `allowed` that was probably meant, if one is similar enough.
 pub fn nearest<'a>(word: &str, allowed: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let lower = word.to_lowercase();
+    let likeness = |candidate: &str| match candidate.to_lowercase() {
+        // A part of a name: `bgp` of `windows-bgp`.
+        name if name.split('-').any(|part| part == lower) => 1.0,
+        name => strsim::normalized_damerau_levenshtein(&lower, &name),
+    };
     allowed
         .into_iter()
-        .map(|candidate| (strsim::normalized_damerau_levenshtein(&lower, &candidate.to_lowercase()), candidate))
+        .map(|candidate| (likeness(candidate), candidate))
         .filter(|(likeness, _)| *likeness >= 0.6)
         .max_by(|(one, _), (other, _)| one.total_cmp(other))
         .map(|(_, candidate)| candidate)

@@ -17,6 +17,14 @@ pub enum Credentials {
     HostProcess,
 }
 
+impl Credentials {
+    /// What a config without one means. A kubelet gets only tokens that are bound to a pod of its node (the API
+    /// server's admission plugin NodeRestriction).
+    pub const fn usual(kubelet: bool) -> Self {
+        if kubelet { Self::Secret } else { Self::TokenRequest }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Backend {

@@ -318,6 +318,10 @@ fn typed(value: &Value, scalar: &Scalar) -> Option<Json> {
         Json::Bool(_) if scalar.boolean => Some(json.clone()),
         Json::Number(number) if scalar.integer.is_some() && (number.is_i64() || number.is_u64()) => Some(json.clone()),
         _ if scalar.text => Some(Json::String(text.clone())),
+        // Terraform's templates quote numbers.
+        Json::String(_) if scalar.integer.is_some() && text.bytes().all(|byte| byte.is_ascii_digit()) => {
+            text.parse::<u64>().ok().map(Json::from)
+        }
         Json::String(_) if !scalar.words.is_empty() => Some(json.clone()),
         _ => None,
     }

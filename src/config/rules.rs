@@ -26,7 +26,7 @@ pub fn check(layered: &Layered) -> Vec<Finding> {
     }
 
     let network = &spec.calico_network;
-    if let (Some(backend), Some(ipam)) = (network.backend, network.ipam.kind)
+    if let (Some(backend), Some(ipam)) = (network.backend.0, network.ipam.kind)
         && let Err(why) = backend.takes(ipam)
     {
         wrong("spec.calicoNetwork.ipam.type", why.into());

@@ -205,7 +205,7 @@ mod tests {
             other => format!("{other:?}"),
         };
         assert_eq!(expected("spec.calicoNetwork.vxlan.vxlanVNI"), "a whole number from 4096 to 65535");
-        assert_eq!(expected("spec.calicoNetwork.backend"), "`vxlan`, `windows-bgp` or `none`");
+        assert_eq!(expected("spec.calicoNetwork.backend"), "`auto`, `vxlan`, `windows-bgp` or `none`");
         assert_eq!(expected("spec.maintenance.drain.enabled"), "`auto`, true or false");
         assert_eq!(expected("spec.calico.version"), "text");
         assert_eq!(

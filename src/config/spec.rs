@@ -129,8 +129,8 @@ pub struct Kubernetes {
     /// Source of the credentials in the node's own kubeconfig: `token-request` (a token with an expiry, renewed
     /// by CalicoNode), `secret` (a service-account-token secret, which does not expire), `kubeconfig` (the file
     /// calicoKubeconfig) or `host-process` (the service account of the pod in which this program
-    /// runs). Default: `token-request`; with etcdv3 and the backend `none` there is none, and the node has
-    /// no kubeconfig.
+    /// runs). Default: `token-request`, with kubelet's own kubeconfig `secret`; with etcdv3 and the backend `none`
+    /// there is none, and the node has no kubeconfig.
     pub credentials: Option<Credentials>,
     /// Kubeconfig for Calico's components on the node, with credentials `kubeconfig`. A path on the
     /// machine on which this program runs; the files that it names are embedded in the node's. Default: none.
@@ -151,8 +151,8 @@ pub struct Dns {
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct CalicoNetwork {
     /// Network between pods: `vxlan`, `windows-bgp`, or `none` (policy only; another CNI plugin owns the
-    /// network). Default: `none` on AKS and EKS, else from FelixConfiguration and the IP pools.
-    pub backend: Option<Backend>,
+    /// network). Default: `auto`, policy only on AKS and EKS, else from FelixConfiguration and the IP pools.
+    pub backend: Auto<Backend>,
     /// Regular expression for the names of the HNS networks that pods use. Default: `Calico.*`, on AKS
     /// `azure.*`, on EKS `vpc.*`.
     pub kube_network: Option<Pattern>,
@@ -284,8 +284,9 @@ pub struct Platform {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Transport {
-    /// URL of the HTTP proxy for downloads. For the API server, `proxy-url` of the kubeconfig or the variable
-    /// `HTTPS_PROXY` applies, as in kubectl. Default: none.
+    /// URL of the HTTP proxy for downloads. Without it the variables `HTTPS_PROXY` and `HTTP_PROXY` apply; only they
+    /// may have a user and password, which are not recorded. For the API server, `proxy-url` of the kubeconfig or
+    /// the variable `HTTPS_PROXY` applies, as in kubectl. Default: none.
     pub proxy: Option<WebUrl>,
     /// Hosts, domains and CIDRs that are reached without the proxy. Default: `[]`.
     pub no_proxy: Option<Vec<String>>,

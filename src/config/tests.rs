@@ -76,7 +76,7 @@ fn later_layers_win_field_by_field_and_are_recorded() {
 
     let spec = &layered.config.spec;
     assert_eq!(spec.calico.version.as_ref().unwrap().to_string(), "v3.32.1");
-    assert_eq!(spec.calico_network.backend, Some(Backend::WindowsBgp));
+    assert_eq!(spec.calico_network.backend.0, Some(Backend::WindowsBgp));
     let origins: Vec<String> = [
         "spec.calico.version",
         "spec.calico.rootDir",
@@ -177,7 +177,7 @@ spec:
       node.yaml:11:46: spec.kubernetes.serviceCIDRs: `10.96.0.10` is not a CIDR like 10.96.0.0/12
       node.yaml:13:16: spec.kubernetes.dns.servers: expected a list like [a, b], found text
       node.yaml:14:7: spec.kubernetes.dns.serch: unknown field; did you mean `search`? allowed: servers, search
-      node.yaml:16:14: spec.calicoNetwork.backend: `bgp` is not allowed; allowed: vxlan, windows-bgp, none
+      node.yaml:16:14: spec.calicoNetwork.backend: `bgp` is not allowed; did you mean `windows-bgp`? allowed: auto, vxlan, windows-bgp, none
       node.yaml:17:18: spec.calicoNetwork.kubeNetwork: `Calico.*(` is not a regular expression: unclosed group
       node.yaml:18:23: spec.calicoNetwork.vxlan.vxlanVNI: 9999 is the VSID of the bootstrap network External; choose another VNI from 4096 to 65535
       node.yaml:18:45: spec.calicoNetwork.vxlan.vxlanMACPrefix: `0E2A` is not a MAC prefix: write two hexadecimal octets, for example 0E-2A
@@ -210,6 +210,7 @@ fn invalid_values_are_reported_with_what_is_allowed() {
         "calicoNetwork.nodeAddress=best-found",
         "calicoNetwork.kubeNetwork=",
         "calicoNetwork.backends=vxlan",
+        "calicoNetwork.backend=bgp",
         "calicoNetwork.ipam.type.x=1",
         "calicoNetwork.cniConfigOverrides=[1]",
         "calicoNetwork.cniConfigOverrides={a: ",
@@ -251,6 +252,7 @@ fn invalid_values_are_reported_with_what_is_allowed() {
     calicoNetwork.nodeAddress: `best-found` is not a node address: `autodetect`, `none`, an IPv4 address like 10.0.0.7 or 10.0.0.7/24, or one of Calico's methods: first-found, can-reach=, interface=, skip-interface=, cidr=, kubernetes-internal-ip
     calicoNetwork.kubeNetwork: an empty expression would match every HNS network
     calicoNetwork.backends: unknown field; did you mean `backend`? allowed: backend, kubeNetwork, nodeAddress, ipam, vxlan, windowsUseSingleNetwork, windowsLoopbackDSR, cniConfigOverrides
+    calicoNetwork.backend: `bgp` is not allowed; did you mean `windows-bgp`? allowed: auto, vxlan, windows-bgp, none
     calicoNetwork.ipam.type.x: unknown field; the field before it takes a value and has no fields of its own
     calicoNetwork.cniConfigOverrides: expected names with values, found a list
     calicoNetwork.cniConfigOverrides: unclosed bracket '{'
@@ -413,4 +415,17 @@ fn auto_over_a_value_restores_detection() {
     let site = Document { name: "site.yaml".into(), text: "spec: {kubernetes: {nodeName: win-b}}".into() };
     let layered = load(&[site, document("spec: {kubernetes: {nodeName: auto}}")], &[]).unwrap();
     assert_eq!(layered.config.spec.kubernetes.node_name, types::Auto(None));
+}
+
+/// Terraform's templates quote numbers, and `auto` is a value of every detected field.
+#[test]
+fn a_quoted_number_is_a_number_and_auto_selects_detection() {
+    let text = "spec: {calicoNetwork: {backend: auto, vxlan: {vxlanVNI: \"5000\"}}, transport: {retries: '3'}}";
+    let layered = load(&[document(text)], &[]).unwrap();
+    let spec = &layered.config.spec;
+    assert_eq!(spec.calico_network.backend.0, None);
+    assert_eq!(spec.calico_network.vxlan.vxlan_vni.map(|vni| vni.get()), Some(5000));
+    assert_eq!(spec.transport.retries, Some(3));
+    let refused = refusal(&[document("spec: {calicoNetwork: {vxlan: {vxlanVNI: \"many\"}}}")], &[]);
+    assert!(refused.contains("expected a whole number from 4096 to 65535, found the text `many`"), "{refused}");
 }

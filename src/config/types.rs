@@ -20,7 +20,12 @@ pub(crate) fn no_ipv6(text: &str, instead: &str) -> String {
 /// A password in a document would be written to logs and receipts. Does not repeat the text.
 fn refuse_password(url: &str) -> Result<(), String> {
     let authority = url.split_once("://").map_or(url, |(_, rest)| rest).split('/').next().unwrap_or_default();
-    if authority.contains('@') { Err("a URL here must not hold a user or password".into()) } else { Ok(()) }
+    if authority.contains('@') {
+        Err("a URL here must not hold a user or password; for a proxy set them in the variable HTTPS_PROXY instead"
+            .into())
+    } else {
+        Ok(())
+    }
 }
 
 /// A value; none for `auto` (also written `""`), which is detected, as without the field.

@@ -71,6 +71,8 @@ pub struct ClusterFacts {
     pub eks: Option<EksFacts>,
     /// How many seconds this machine's clock is ahead of the API server's, accurate to two.
     pub clock_skew: Option<i64>,
+    /// The Node whose kubelet the kubeconfig belongs to; none for other users, and if the cluster does not say.
+    pub kubelet_of: Option<String>,
     /// Rights that an install needs and the kubeconfig's user lacks; none if that was not asked.
     pub missing_rights: Option<Vec<Right>>,
     /// Questions that the cluster refused to answer, with its reason.

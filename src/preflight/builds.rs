@@ -1,9 +1,12 @@
 //! What is known about builds of Windows, as tables: a row is a line in the references.
 
-/// Builds on which pods' network fails, from the first to the last that was reported, and what fixes
-/// them (reference: CAL #8529, Windows-Containers #516 and #61).
-pub(super) const BAD_BUILDS: [(u32, std::ops::RangeInclusive<u32>, &str); 1] =
-    [(20348, 2322..=2582, "KB5044281 (20348.2762)")];
+/// Builds on which pods' network fails: from the first to the last that was reported, what fails, and what fixes it
+/// (reference: CAL #8529, Windows-Containers #516; #61: the updates 8C and 9B of 2020, fixed in the third week of
+/// October).
+pub(super) const BAD_BUILDS: [(u32, std::ops::RangeInclusive<u32>, &str, &str); 2] = [
+    (17763, 1432..=1518, "pods may not reach services after a restart of HNS", "KB4580390 (17763.1554)"),
+    (20348, 2322..=2582, "pods lose their network", "KB5044281 (20348.2762)"),
+];
 
 /// Which builds Kubernetes supports on Windows nodes, from a minor version of 1 on (reference:
 /// Kubernetes' pages on Windows).

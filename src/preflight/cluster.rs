@@ -2,8 +2,10 @@
 
 use super::Finding::{Fail, Pass, Skip, Unknown, Warn};
 use super::{Finding, Input, Judge, Row, Severity};
-use crate::facts::{ClusterFacts, ETCD};
+use crate::calico::kubeconfig::OTHER_LOGINS;
+use crate::facts::{ClusterFacts, ETCD, Right};
 use crate::fault::Exit;
+use crate::settings::Credentials;
 use crate::values::{Cidr, joined};
 
 pub(super) const ETCD_ANSWERS: &str = "EtcdAnswers";
@@ -36,6 +38,13 @@ pub(super) const ROWS: &[Row] = &[
         why: "missing rights are detected before the node is changed, all of them at once",
         fix: "calicoctl-win explain ClusterRights  # prints a manifest for a cluster administrator",
         judge: Judge::Cluster(rights),
+    },
+    Row {
+        id: "NodeLogin",
+        severity: Severity::Error,
+        why: "a kubelet gets only tokens that are bound to its pods (NodeRestriction), so with its kubeconfig the node's login must come from elsewhere",
+        fix: OTHER_LOGINS,
+        judge: Judge::Cluster(node_login),
     },
     Row {
         id: "ClockInSync",
@@ -176,12 +185,44 @@ fn without_settings(input: &Input) -> Finding {
     }
 }
 
+/// Whether this is the right that decides [`node_login`].
+fn is_of_login(cluster: &ClusterFacts, right: &Right) -> bool {
+    cluster.kubelet_of.is_some() && ["secrets", "serviceaccounts/token"].contains(&right.resource.as_str())
+}
+
+fn node_login(cluster: &ClusterFacts, input: &Input) -> Finding {
+    let Some(node) = &cluster.kubelet_of else {
+        return match cluster.untold("selfsubjectreviews") {
+            Some(why) => Unknown(why.to_owned()),
+            None => Pass("the kubeconfig is not kubelet's own".into()),
+        };
+    };
+    let who = format!("the kubeconfig is that of kubelet on {node}");
+    match input.kubernetes().and_then(|kubernetes| kubernetes.credentials) {
+        None => Skip("the node needs no login".into()),
+        Some(Credentials::TokenRequest) => Fail(format!("{who}, which gets no token for calico-node")),
+        Some(Credentials::Secret) => {
+            let Some(missing) = &cluster.missing_rights else {
+                return untold(cluster, "selfsubjectaccessreviews", "the user's rights were not read");
+            };
+            match missing.iter().find(|right| is_of_login(cluster, right)) {
+                Some(right) => Fail(format!("{who}, which gets no token for calico-node, and may not {right}")),
+                None => Warn(format!("{who}, so the node gets the token of a secret, which does not expire")),
+            }
+        }
+        Some(Credentials::Kubeconfig | Credentials::HostProcess) => {
+            Pass("the login is not that of the kubeconfig".into())
+        }
+    }
+}
+
 fn rights(cluster: &ClusterFacts, _: &Input) -> Finding {
     let Some(missing) = &cluster.missing_rights else {
         return untold(cluster, "selfsubjectaccessreviews", "the user's rights were not read");
     };
     let list = |needed: bool, for_changes: bool| {
         let those = missing.iter().filter(|right| right.needed == needed && right.for_changes == for_changes);
+        let those = those.filter(|right| !is_of_login(cluster, right));
         joined(those, ", ")
     };
     let (needed, checks, changes) = (list(true, false), list(false, false), list(false, true));

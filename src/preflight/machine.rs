@@ -7,7 +7,7 @@ use super::node::unread;
 use super::{Finding, Input, Judge, Row, Severity};
 use crate::calico::networks;
 use crate::calico::services::SERVICES;
-use crate::facts::{Features, NodeFacts, Part, RuntimeKind, ServiceFacts, Survey};
+use crate::facts::{CniConfig, Features, NodeFacts, Part, RuntimeKind, ServiceFacts, Survey};
 use crate::settings::Backend;
 
 /// A release takes about 250 MB unpacked, and the previous one is kept until the new one works.
@@ -87,8 +87,8 @@ pub(super) const ROWS: &[Row] = &[
     Row {
         id: "NoEarlierInstall",
         severity: Severity::Warning,
-        why: "services, networks and folders of an earlier install are taken over if they have Calico's names; its own programs may start again",
-        fix: "Get-Service Calico*  # shows the services\nGet-HnsNetwork  # shows the networks\nuninstall restores the previous state",
+        why: "services, networks and folders of an earlier install are taken over if they have Calico's names, but its settings only if they are imported; its own programs may start again",
+        fix: "calicoctl-win config import --live --out node.yaml  # writes its settings as a config, for install -c\nGet-Service Calico*  # shows the services\nGet-HnsNetwork  # shows the networks\nuninstall restores the previous state",
         judge: Judge::Machine(earlier_install),
     },
     Row {
@@ -156,14 +156,21 @@ fn cni_config(survey: &Survey, _: &NodeFacts, input: &Input) -> Finding {
     let Some(settings) = input.settings else { return Unknown("the settings could not be resolved".into()) };
     let ours = &settings.cni.conf_file;
     let others = || survey.cni_configs.iter().filter(|config| !config.file.eq_ignore_ascii_case(ours));
-    let named: Vec<String> = others()
-        .map(|config| format!("{} ({})", config.file, config.plugin.as_deref().unwrap_or("not readable")))
-        .collect();
+    let named: Vec<String> = others().map(|config| format!("{} ({})", config.file, whose(config))).collect();
     match (settings.network.backend, named.is_empty()) {
         (Backend::None, false) => Pass(format!("the pods' network belongs to {}", named.join(", "))),
         (Backend::None, true) => Warn("the backend is none, and no other plugin has a configuration yet".into()),
         (_, true) => Pass("only Calico's".into()),
         (_, false) => Fail(format!("other configurations in the CNI folder: {}", named.join(", "))),
+    }
+}
+
+/// Whose a configuration of the CNI folder is.
+fn whose(config: &CniConfig) -> &str {
+    match config.plugin.as_deref() {
+        // Calico's own removal of its HostProcess pods looks for it in another folder (defect B26).
+        Some("calico") => "calico; delete it if Calico's HostProcess pods left it",
+        plugin => plugin.unwrap_or("not readable"),
     }
 }
 

@@ -35,7 +35,7 @@ pub(super) const ROWS: &[Row] = &[
     Row {
         id: "WindowsBuild",
         severity: Severity::Hard(Exit::Unsupported),
-        why: "Calico needs Windows Server 2019 with update 17763.1432, or later; client editions route pods differently and fail",
+        why: "Calico needs Windows Server 2019 with update 17763.1432, 2022 with 20348.169, or later; client editions route pods differently and fail",
         fix: "install current updates, or use Windows Server 2022 or 2025",
         judge: Judge::Node(build),
     },
@@ -62,14 +62,19 @@ pub(super) const ROWS: &[Row] = &[
         severity: Severity::Warning,
         why: "some Windows updates broke the pods' network, and later ones fixed it",
         fix: "install the current cumulative update and restart the machine",
-        judge: Judge::Node(|node, _| {
+        judge: Judge::Node(|node, input| {
             let os = &node.os;
-            let bad = builds::BAD_BUILDS.iter().find(|(build, ubrs, _)| *build == os.build && ubrs.contains(&os.ubr));
+            let bad = builds::BAD_BUILDS.iter().find(|(build, ubrs, ..)| *build == os.build && ubrs.contains(&os.ubr));
+            let vxlan = input.network().is_none_or(|network| network.backend == Backend::Vxlan);
             match bad {
-                Some((_, _, update)) => {
-                    Fail(format!("pods lose their network on {}.{}; {update} fixes it", os.build, os.ubr))
-                }
+                Some((_, _, what, update)) => Fail(format!("{what} on {}.{}; {update} fixes it", os.build, os.ubr)),
                 None if os.build == 0 => Unknown("Windows does not report its build".into()),
+                // Told there by Kubernetes' SIG Windows, without the exact build.
+                None if os.build == 26100 && vxlan => Warn(
+                    "Calico's documentation does not list Server 2025 yet, and its overlay networks fail without the \
+                     cumulative update of October 2025 (github.com/rancher/rancher/issues/50915)"
+                        .into(),
+                ),
                 None if os.build == 26100 => Warn("Calico's documentation does not list Server 2025 yet".into()),
                 None => Pass(format!("no known problem with {}.{}", os.build, os.ubr)),
             }
@@ -208,8 +213,7 @@ pub(super) const ROWS: &[Row] = &[
             if input.network().is_some_and(|network| network.backend == Backend::None) {
                 return Skip("no vSwitch is created".into());
             }
-            let named = input.network().and_then(|network| network.adapter.as_deref());
-            match Adapter::choose(&node.adapters, named, None) {
+            match Adapter::choose(&node.adapters, named_adapter(input), None) {
                 None => unread(node, Part::Adapters, "no adapter was found"),
                 Some(adapter) if adapter.team => Fail(format!("{} is a team", adapter.name)),
                 Some(adapter) => Pass(adapter.name.clone()),
@@ -256,14 +260,14 @@ pub(super) const ROWS: &[Row] = &[
         severity: Severity::Error,
         why: "HNS cannot create a network on an adapter that does not exist",
         fix: "set spec.calicoNetwork.vxlan.vxlanAdapter to one of this machine's adapters, or leave it empty",
-        judge: Judge::Node(|node, input| match input.settings.and_then(|settings| settings.network.adapter.as_ref()) {
+        judge: Judge::Node(|node, input| match named_adapter(input) {
             None => Skip("no adapter is named; HNS chooses".into()),
             Some(_) if node.untold(Part::Adapters).is_some() => unread(node, Part::Adapters, ""),
             Some(name) => {
                 let names: Vec<&str> = node.adapters.iter().map(|adapter| adapter.name.as_str()).collect();
                 let switched = format!("vEthernet ({name})");
                 if names.iter().any(|have| have.eq_ignore_ascii_case(name) || have.eq_ignore_ascii_case(&switched)) {
-                    Pass(name.clone())
+                    Pass(name.to_owned())
                 } else {
                     Fail(format!("there is no adapter `{name}`; there are: {}", names.join(", ")))
                 }
@@ -272,13 +276,18 @@ pub(super) const ROWS: &[Row] = &[
     },
 ];
 
+/// The adapter that the config names, with VXLAN: else HNS chooses.
+fn named_adapter<'a>(input: &Input<'a>) -> Option<&'a str> {
+    let network = input.network().filter(|network| network.backend == Backend::Vxlan)?;
+    network.adapter.as_deref()
+}
+
 /// Whether another product's vSwitch has the adapter of the vSwitch to be made.
 fn adapter_is_free(survey: &Survey, node: &NodeFacts, input: &Input) -> Finding {
     if input.network().is_some_and(|network| network.backend == Backend::None) {
         return Skip("no vSwitch is created".into());
     }
-    let named = input.network().and_then(|network| network.adapter.as_deref());
-    let Some(adapter) = Adapter::choose(&node.adapters, named, None) else {
+    let Some(adapter) = Adapter::choose(&node.adapters, named_adapter(input), None) else {
         return unread(node, Part::Adapters, "no adapter was found");
     };
     let is = |kind: &str, kinds: &[&str]| kinds.iter().any(|one| one.eq_ignore_ascii_case(kind));
@@ -342,7 +351,8 @@ fn build(node: &NodeFacts, _: &Input) -> Finding {
         0 => Unknown("Windows does not report its build".into()),
         _ if os.product == Product::Client => Fail(format!("this is a client edition of Windows ({name})")),
         1..17763 => Fail(format!("{name} is older than Windows Server 2019")),
-        17763 if os.ubr < 1432 => Fail(format!("{name} lacks the update 17763.1432 of September 2020")),
+        17763 if os.ubr < 1432 => Fail(format!("{name} lacks the update 17763.1432 of August 2020")),
+        20348 if os.ubr < 169 => Fail(format!("{name} lacks the update 20348.169 of August 2021")),
         17764..18317 => {
             Fail(format!("{name} is not supported: a Windows later than Server 2019 must be build 18317 or later"))
         }

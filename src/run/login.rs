@@ -40,7 +40,7 @@ impl<'a> Wanted<'a> {
     /// None if the node needs no login.
     pub fn of(run: &'a RunSettings, kubernetes: &'a Kubernetes) -> Option<Self> {
         Some(Self {
-            credentials: run.credentials?,
+            credentials: kubernetes.credentials?,
             kubernetes,
             create_secret: run.create_token_secret,
             file: run.calico_kubeconfig.as_deref(),
@@ -119,6 +119,7 @@ pub(crate) fn namespace(connection: &Connection) -> Result<Option<String>> {
 pub(crate) fn needs(run: &RunSettings) -> Needs<'_> {
     Needs {
         login: run.credentials,
+        login_named: run.credentials_named,
         create_secret: run.create_token_secret,
         etcd_secret: run.etcd_tls_secret.as_ref(),
         etcd: run.etcd,

@@ -24,7 +24,7 @@ pub struct ClusterSide {
 /// Decides them. A loaded config has no invalid values.
 pub fn cluster_side(layered: &Layered, cloud: Option<&Cloud>, cluster: &ClusterFacts) -> ClusterSide {
     let mut to = Resolver::new(layered);
-    let run = run::decide(&mut to, None);
+    let run = run::decide(&mut to, None, Some(cluster));
     let found = cloud.map(|cloud| cloud.provider);
     let provider = connection::provider(layered).or(found).unwrap_or(Provider::None);
     decide(&mut to, &run, provider, &[], Some(cluster)).0
@@ -45,7 +45,7 @@ pub(super) fn decide(
     let side = ClusterSide {
         kubernetes,
         network: works.then(|| network.clone()),
-        names_backend: to.given::<Backend>("calicoNetwork.backend").is_some(),
+        names_backend: to.chosen::<Backend>("calicoNetwork.backend").is_some(),
         version: to.given("calico.version"),
         etcd: run.etcd,
     };

@@ -89,12 +89,17 @@ pub(super) fn kubernetes(
 /// The source of the login in the node's kubeconfig. With every datastore Calico's CNI plugin reads pods and namespaces
 /// from the Kubernetes API, and fails each ADD without a kubeconfig. Only with etcd and the backend none, where the
 /// plugin is another product's, does nothing on the node need one.
-pub(super) fn credentials(to: &mut Resolver<'_>) -> Option<Credentials> {
+pub(super) fn credentials(to: &mut Resolver<'_>, cluster: Option<&ClusterFacts>) -> Option<Credentials> {
     const PATH: &str = "kubernetes.credentials";
-    let policy_only = to.given("calicoNetwork.backend") == Some(Backend::None);
+    let policy_only = to.chosen("calicoNetwork.backend") == Some(Backend::None);
     let given: Option<Credentials> = to.given(PATH);
     let needed = given.is_some() || !policy_only || !is_etcd(to);
-    to.decided(PATH, given.map(Some), || (needed.then_some(Credentials::TokenRequest), Origin::Default))
+    let kubelet_of = cluster.and_then(|cluster| cluster.kubelet_of.as_ref()).filter(|_| needed);
+    let usual = needed.then(|| Credentials::usual(kubelet_of.is_some()));
+    to.decided(PATH, given.map(Some), || match kubelet_of {
+        Some(node) => (usual, Origin::Detected(format!("the kubeconfig of kubelet on {node}"))),
+        None => (usual, Origin::Default),
+    })
 }
 
 /// The physical adapter for `External`: the named one, or the one that the node's address, or Calico's method of
@@ -138,7 +143,7 @@ pub(super) fn network(
     const BACKEND: &str = "calicoNetwork.backend";
     const IPAM: &str = "calicoNetwork.ipam.type";
     let mut ipip = None;
-    let given = to.given(BACKEND);
+    let given = to.chosen(BACKEND);
     let backend = match given.map_or_else(|| backend::detect(provider, cluster), |given| Ok((given, Origin::Default))) {
         Ok(found) => to.decided(BACKEND, given, || found),
         Err(Undecided::IpIp(reason)) => {

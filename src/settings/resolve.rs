@@ -25,7 +25,7 @@ pub fn decide(layered: &Layered, node: &NodeFacts, cluster: Option<&ClusterFacts
     crate::counted::count("resolve");
     let mut to = Resolver::new(layered);
     to.text("metadata.name");
-    let run = run::decide(&mut to, Some(node));
+    let run = run::decide(&mut to, Some(node), cluster);
     let calico = calico::decide(&mut to, run.folders.root.clone());
     let provider = to.auto("kubernetesProvider", || match &node.cloud {
         Some(cloud) => (cloud.provider, Origin::Detected(cloud.evidence.clone())),

@@ -25,6 +25,12 @@ impl<'a> Resolver<'a> {
         self.layered.value(&full(path))
     }
 
+    /// The same for a field that may be `auto`.
+    pub fn chosen<T: DeserializeOwned>(&self, path: &str) -> Option<T> {
+        let Auto(given) = self.given(path).unwrap_or_default();
+        given
+    }
+
     /// The config's value, else the one from `otherwise`; records who decided it.
     pub fn decide<T>(&mut self, path: &str, otherwise: impl FnOnce() -> (T, Origin)) -> T
     where
@@ -39,7 +45,7 @@ impl<'a> Resolver<'a> {
     where
         T: Serialize + DeserializeOwned,
     {
-        let Auto(given) = self.given(path).unwrap_or_default();
+        let given = self.chosen(path);
         self.decided(path, given, otherwise)
     }
 

@@ -7,7 +7,7 @@ use super::network::credentials;
 use super::resolver::Resolver;
 use super::{Credentials, RemoteAccess};
 use crate::config::{Layered, Origin};
-use crate::facts::{NodeFacts, Runtime, RuntimeKind};
+use crate::facts::{ClusterFacts, NodeFacts, Runtime, RuntimeKind};
 use crate::paths::LOG_DIR;
 use crate::values::{WinPath, known};
 
@@ -17,6 +17,8 @@ pub struct RunSettings {
     pub connection: Connection,
     /// The source of the login in the node's kubeconfig; none if it needs none.
     pub credentials: Option<Credentials>,
+    /// Whether the config names that source.
+    pub credentials_named: bool,
     /// With [`Credentials::Secret`]: whether the token secret may be created if there is none.
     pub create_token_secret: bool,
     /// With [`Credentials::Kubeconfig`]: the file, on the machine that this program runs on.
@@ -45,13 +47,18 @@ pub struct Folders {
 
 /// Decides them; without a machine, only from the config.
 pub fn run(layered: &Layered, machine: Option<&NodeFacts>) -> RunSettings {
-    decide(&mut Resolver::new(layered), machine)
+    decide(&mut Resolver::new(layered), machine, None)
 }
 
-pub(super) fn decide(to: &mut Resolver<'_>, machine: Option<&NodeFacts>) -> RunSettings {
+pub(super) fn decide(
+    to: &mut Resolver<'_>,
+    machine: Option<&NodeFacts>,
+    cluster: Option<&ClusterFacts>,
+) -> RunSettings {
     RunSettings {
         connection: connection::decide(to, machine.and_then(|machine| machine.cloud.as_ref())),
-        credentials: credentials(to),
+        credentials: credentials(to, cluster),
+        credentials_named: to.given::<Credentials>("kubernetes.credentials").is_some(),
         create_token_secret: to.or_default("kubernetes.createServiceAccountToken", true),
         calico_kubeconfig: to.text("kubernetes.calicoKubeconfig"),
         etcd: datastore::is_etcd(to),

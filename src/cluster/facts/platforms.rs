@@ -4,10 +4,9 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use serde::Deserialize;
-use serde_json::json;
 
 use super::calico::Bare;
+use super::identity::Identity;
 use super::{Question, Unanswered, ask, served};
 use crate::cluster::api::{Api, path};
 use crate::cluster::errors::Failure;
@@ -15,12 +14,6 @@ use crate::facts::{ClusterFacts, EksFacts};
 
 /// The group in which EKS lets Windows nodes' kube-proxy read Services and EndpointSlices.
 const WINDOWS_GROUP: &str = "eks:kube-proxy-windows";
-
-/// The group of every node.
-const NODES: &str = "system:nodes";
-
-/// Returns the caller's identity in the cluster, since Kubernetes 1.28.
-const WHO_AM_I: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 
 /// The controllers that assign addresses to Windows pods in older clusters.
 const CONTROLLERS: [&str; 2] = ["vpc-resource-controller", "vpc-admission-webhook"];
@@ -40,24 +33,6 @@ struct Eks {
     cni: Question<Option<ConfigMap>>,
     auth: Question<Option<ConfigMap>>,
     controllers: [(&'static str, Question<Option<Bare>>); 2],
-    own: Question<Review>,
-}
-
-#[derive(Deserialize)]
-struct Review {
-    status: Option<Reviewed>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Reviewed {
-    user_info: UserInfo,
-}
-
-#[derive(Deserialize)]
-struct UserInfo {
-    #[serde(default)]
-    groups: Vec<String>,
 }
 
 impl Platforms {
@@ -70,12 +45,16 @@ impl Platforms {
             cni: map("amazon-vpc-cni"),
             auth: map("aws-auth"),
             controllers: CONTROLLERS.map(deployment),
-            own: ask_identity(api),
         });
         Self { openshift: served(api, "config.openshift.io", "v1"), eks }
     }
 
-    pub async fn fill(self, facts: &mut ClusterFacts, unanswered: &mut Unanswered) -> Result<(), Failure> {
+    pub async fn fill(
+        self,
+        facts: &mut ClusterFacts,
+        own: Option<&Identity>,
+        unanswered: &mut Unanswered,
+    ) -> Result<(), Failure> {
         facts.openshift = unanswered.may_be("config.openshift.io", self.openshift.answer().await)?.unwrap_or_default();
         let Some(eks) = self.eks else { return Ok(()) };
         let mut found = EksFacts::default();
@@ -88,19 +67,10 @@ impl Platforms {
         }
         let auth = unanswered.may_be("aws-auth", eks.auth.answer().await)?.flatten();
         found.windows_role = auth.map(|map| value(&map, "mapRoles").contains(WINDOWS_GROUP));
-        let own = unanswered.may_be("selfsubjectreviews", eks.own.answer().await)?;
-        let groups = own.and_then(|review| review.status).map(|status| status.user_info.groups).unwrap_or_default();
-        let is_in = |group: &str| groups.iter().any(|one| one == group);
-        found.node_in_group = is_in(NODES).then(|| is_in(WINDOWS_GROUP));
+        found.node_in_group = own.and_then(|own| own.node().map(|_| own.is_in(WINDOWS_GROUP)));
         facts.eks = Some(found);
         Ok(())
     }
-}
-
-fn ask_identity(api: &Arc<Api>) -> Question<Review> {
-    let api = Arc::clone(api);
-    let question = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview" });
-    Question(tokio::spawn(async move { api.post(WHO_AM_I, &question).await }))
 }
 
 fn value<'a>(map: &'a ConfigMap, key: &str) -> &'a str {

@@ -5,8 +5,13 @@ use crate::settings::Credentials;
 
 const OPTIONS: FactsOptions<'static> =
     FactsOptions { node_name: Some("win-a1"), addresses: &[], namespace_override: None, needs: NEEDS };
-const NEEDS: Needs<'_> =
-    Needs { login: Some(Credentials::TokenRequest), create_secret: false, etcd_secret: None, etcd: false };
+const NEEDS: Needs<'_> = Needs {
+    login: Some(Credentials::TokenRequest),
+    login_named: false,
+    create_secret: false,
+    etcd_secret: None,
+    etcd: false,
+};
 const IN_CALICO_SYSTEM: &str = "GET /api/v1/namespaces/calico-system/serviceaccounts/calico-node";
 const IN_KUBE_SYSTEM: &str = "GET /api/v1/namespaces/kube-system/serviceaccounts/calico-node";
 const KUBEADM: &str = "GET /api/v1/namespaces/kube-system/configmaps/kubeadm-config";
@@ -352,6 +357,7 @@ fn checked(options: &FactsOptions<'_>, group: Option<ApiGroup>, eks: bool) -> st
         looking: options.namespace_override.is_none(),
         eks,
         ca_unknown: false,
+        kubelet: false,
     };
     let rights = access::rights(&asked, &options.needs);
     rights.iter().filter(|right| ["get", "list"].contains(&right.verb.as_str())).map(ToString::to_string).collect()

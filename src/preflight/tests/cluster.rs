@@ -21,6 +21,11 @@ pub(super) const STORIES: &[Story] = &[
         },
     ),
     story(
+        "NodeLogin",
+        |scene| scene.cluster.kubelet_of = Some("win-a1".into()),
+        |scene| refuse(scene, "selfsubjectreviews"),
+    ),
+    story(
         "CalicoServiceAccount",
         |scene| scene.cluster.account_missing = true,
         |scene| scene.unreached = Some("the API server refuses the connection"),
@@ -119,5 +124,43 @@ fn an_address_of_the_api_server_that_only_pods_reach_fails() {
     Fail kubernetes.default.svc.cluster.local is a name inside the cluster, which a Windows host cannot resolve
     Ok https://api.example.com:6443/k8s/clusters/c-1
     Ok https://[fd00::10]:6443
+    ");
+}
+
+/// The API server gives a kubelet only tokens that are bound to its pods.
+#[test]
+fn with_kubelets_own_kubeconfig_the_login_is_a_secret_that_it_may_read() {
+    let judged = |login: Option<Credentials>, missing: &[(&str, &str)]| {
+        let found = report(|scene| {
+            scene.cluster.kubelet_of = Some("win-a1".into());
+            scene.settings.as_mut().unwrap().kubernetes.credentials = login;
+            let right = |(verb, resource): &(&str, &str)| Right {
+                verb: (*verb).into(),
+                resource: (*resource).into(),
+                needed: true,
+                ..Right::default()
+            };
+            scene.cluster.missing_rights = Some(missing.iter().map(right).collect());
+        });
+        let said = ["NodeLogin", "ClusterRights"].map(|id| {
+            let check = check(&found, id);
+            format!("{:?} {}", check.status, check.detail)
+        });
+        said.join(" | ")
+    };
+    use Credentials::{Kubeconfig, Secret, TokenRequest};
+    let lines = [
+        judged(Some(TokenRequest), &[("create", "serviceaccounts/token")]),
+        judged(Some(Secret), &[]),
+        judged(Some(Secret), &[("get", "secrets"), ("list", "ippools")]),
+        judged(Some(Kubeconfig), &[]),
+        judged(None, &[]),
+    ];
+    insta::assert_snapshot!(lines.join("\n"), @r"
+    Fail the kubeconfig is that of kubelet on win-a1, which gets no token for calico-node | Ok all required rights
+    Warn the kubeconfig is that of kubelet on win-a1, so the node gets the token of a secret, which does not expire | Ok all required rights
+    Fail the kubeconfig is that of kubelet on win-a1, which gets no token for calico-node, and may not get secrets in the whole cluster | Fail the kubeconfig's user may not list ippools in the whole cluster
+    Ok the login is not that of the kubeconfig | Ok all required rights
+    Skip the node needs no login | Ok all required rights
     ");
 }

@@ -127,3 +127,20 @@ fn leftovers_of_another_installer_are_named() {
     );
     assert_eq!(found.detail, r"service CalicoNode, HNS network External, folder C:\CalicoWindows");
 }
+
+/// Defect B26: Calico's own removal of its HostProcess pods leaves their configuration.
+#[test]
+fn b26_a_configuration_that_calicos_pods_left_is_named_as_calicos() {
+    let found = check(
+        &report(|scene| {
+            let theirs = CniConfig { file: "10-calico.conflist".into(), plugin: Some("calico".into()) };
+            survey_of(scene).cni_configs.push(theirs);
+        }),
+        "CniConfig",
+    );
+    assert_eq!(
+        found.detail,
+        "other configurations in the CNI folder: 10-calico.conflist (calico; delete it if Calico's HostProcess pods \
+         left it)"
+    );
+}

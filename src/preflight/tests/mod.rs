@@ -22,7 +22,7 @@ use crate::facts::{
     TyphaFacts,
 };
 use crate::report::explain::explain;
-use crate::settings::{Backend, Datastore};
+use crate::settings::{Backend, Credentials, Datastore};
 use crate::values::WinPath;
 
 /// The scenes of one check, besides passing.

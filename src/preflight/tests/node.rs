@@ -109,9 +109,11 @@ fn every_build_of_the_tables_is_judged() {
         judged(14393, 7000, Server),
         judged(17763, 1431, Server),
         judged(17763, 1432, Server),
+        judged(17763, 1554, Server),
         judged(18316, 1, Server),
         judged(18317, 1, Server),
         judged(19042, 1, Server),
+        judged(20348, 168, Server),
         judged(20348, 2321, DomainController),
         judged(20348, 2322, Server),
         judged(20348, 2582, Server),
@@ -123,19 +125,21 @@ fn every_build_of_the_tables_is_judged() {
     ];
     insta::assert_snapshot!(lines.join("\n"), @r"
     14393.7000: Fail build 14393.7000 is older than Windows Server 2019 | Ok no known problem with 14393.7000 | Warn build 14393 has no DSR
-    17763.1431: Fail build 17763.1431 lacks the update 17763.1432 of September 2020 | Ok no known problem with 17763.1431 | Warn build 17763 has no DSR
-    17763.1432: Ok build 17763.1432 | Ok no known problem with 17763.1432 | Ok DSR, judged by the Windows build
+    17763.1431: Fail build 17763.1431 lacks the update 17763.1432 of August 2020 | Ok no known problem with 17763.1431 | Warn build 17763 has no DSR
+    17763.1432: Ok build 17763.1432 | Warn pods may not reach services after a restart of HNS on 17763.1432; KB4580390 (17763.1554) fixes it | Ok DSR, judged by the Windows build
+    17763.1554: Ok build 17763.1554 | Ok no known problem with 17763.1554 | Ok DSR, judged by the Windows build
     18316.1: Fail build 18316.1 is not supported: a Windows later than Server 2019 must be build 18317 or later | Ok no known problem with 18316.1 | Warn build 18316 has no DSR
     18317.1: Ok build 18317.1 | Ok no known problem with 18317.1 | Ok DSR, judged by the Windows build
     19042.1: Ok build 19042.1 | Ok no known problem with 19042.1 | Ok DSR, judged by the Windows build
+    20348.168: Fail build 20348.168 lacks the update 20348.169 of August 2021 | Ok no known problem with 20348.168 | Ok DSR, judged by the Windows build
     20348.2321: Ok build 20348.2321 | Ok no known problem with 20348.2321 | Ok DSR, judged by the Windows build
     20348.2322: Ok build 20348.2322 | Warn pods lose their network on 20348.2322; KB5044281 (20348.2762) fixes it | Ok DSR, judged by the Windows build
     20348.2582: Ok build 20348.2582 | Warn pods lose their network on 20348.2582; KB5044281 (20348.2762) fixes it | Ok DSR, judged by the Windows build
     20348.2762: Ok build 20348.2762 | Ok no known problem with 20348.2762 | Ok DSR, judged by the Windows build
     22631.1: Fail this is a client edition of Windows (build 22631.1) | Ok no known problem with 22631.1 | Ok DSR, judged by the Windows build
     25398.1: Ok build 25398.1 | Ok no known problem with 25398.1 | Ok DSR, judged by the Windows build
-    26100.1: Ok build 26100.1 | Warn Calico's documentation does not list Server 2025 yet | Ok DSR, judged by the Windows build
-    26100.1: Fail this is a client edition of Windows (build 26100.1) | Warn Calico's documentation does not list Server 2025 yet | Ok DSR, judged by the Windows build
+    26100.1: Ok build 26100.1 | Warn Calico's documentation does not list Server 2025 yet, and its overlay networks fail without the cumulative update of October 2025 (github.com/rancher/rancher/issues/50915) | Ok DSR, judged by the Windows build
+    26100.1: Fail this is a client edition of Windows (build 26100.1) | Warn Calico's documentation does not list Server 2025 yet, and its overlay networks fail without the cumulative update of October 2025 (github.com/rancher/rancher/issues/50915) | Ok DSR, judged by the Windows build
     ");
 }
 
@@ -160,4 +164,32 @@ fn docker_ends_with_kubernetes_1_24_and_an_old_containerd_with_1_26() {
     ] {
         assert_eq!(judged(kind, version, kubernetes), status, "{kind:?} {version} with {kubernetes}");
     }
+}
+
+/// Calico ignores VXLAN_ADAPTER with BGP.
+#[test]
+fn with_bgp_the_adapter_of_vxlan_does_not_matter() {
+    let found = |backend| {
+        let report = report(|scene| {
+            let network = &mut scene.settings.as_mut().unwrap().network;
+            (network.backend, network.adapter) = (backend, Some("Storage".into()));
+        });
+        ["VxlanAdapter", "AdapterAvailable"].map(|id| check(&report, id).status)
+    };
+    assert_eq!(found(Backend::WindowsBgp), [CheckStatus::Skip, CheckStatus::Ok]);
+    assert_eq!(found(Backend::Vxlan)[0], CheckStatus::Fail);
+}
+
+/// Told by SIG Windows, for overlay networks only.
+#[test]
+fn server_2025_gets_a_warning_about_overlay_networks_with_its_source() {
+    let found = |backend| {
+        let report = report(|scene| {
+            scene.node.os.build = 26100;
+            scene.settings.as_mut().unwrap().network.backend = backend;
+        });
+        check(&report, "KnownGoodBuild").detail
+    };
+    assert!(found(Backend::Vxlan).contains("rancher/rancher/issues/50915"));
+    assert!(!found(Backend::WindowsBgp).contains("overlay"));
 }

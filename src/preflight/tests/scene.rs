@@ -141,7 +141,7 @@ pub(super) fn pool(name: &str) -> PoolFacts {
     }
 }
 
-pub(super) fn report(edit: Edit) -> PreflightReport {
+pub(super) fn report(edit: impl FnOnce(&mut Scene)) -> PreflightReport {
     let mut scene = scene();
     edit(&mut scene);
     let side = scene.settings.as_ref().map(|settings| side(settings, scene.names_backend));

@@ -102,6 +102,9 @@ pub fn token_request(call: &Call<'_>, keys: &TokenKey) -> Outcome {
     }
     let bound_ref = &body["spec"]["boundObjectRef"];
     let bound = bound_object(call, bound_ref)?;
+    if let Some(node) = call.user.node() {
+        only_for_its_pods(call, node, bound_ref, bound.as_ref().map(|(_, object)| object))?;
+    }
     let bound_to = bound.as_ref().map(|(kind, object)| {
         let of = |pointer| text(object, pointer).unwrap_or_default();
         (*kind, of("/metadata/name"), of("/metadata/uid"))
@@ -122,6 +125,23 @@ pub fn token_request(call: &Call<'_>, keys: &TokenKey) -> Outcome {
             "status": {"token": token, "expirationTimestamp": at(expires)},
         }),
     ))
+}
+
+/// NodeRestriction (`admitServiceAccount`): a kubelet gets tokens only for pods of its node.
+fn only_for_its_pods(call: &Call<'_>, node: &str, reference: &Value, pod: Option<&Value>) -> Result<(), Answer> {
+    let why = match pod {
+        Some(pod) if reference["kind"] == "Pod" => {
+            if text(reference, "/uid").is_none() {
+                "node requested token with a pod binding without a uid"
+            } else if text(pod, "/spec/nodeName") != Some(node) {
+                "node requested token bound to a pod scheduled on a different node"
+            } else {
+                return Ok(());
+            }
+        }
+        _ => "node requested token not bound to a pod",
+    };
+    Err(Answer::forbidden(call.resource, &call.request.target.name, why))
 }
 
 /// The object that a token is bound to: a secret or pod of the namespace, or a node.

@@ -29,7 +29,7 @@ pub fn plant(store: &mut Store) {
     ]);
     // The node authorizer, as a role: its "own node only" is an admission rule.
     let kubelet = json!([
-        rule(&[""], &["nodes", "pods", "services", "configmaps", "secrets"], READ),
+        rule(&[""], &["nodes", "pods", "services"], READ),
         rule(&[""], &["nodes", "nodes/status"], &["create", "update", "patch"]),
         rule(&[""], &["pods"], &["create", "delete"]),
         rule(&[""], &["pods/status", "events"], &["create", "update", "patch"]),

@@ -68,7 +68,7 @@ fn every_invalid_value_is_named_with_its_position_and_what_is_allowed() {
     vxlan with host-local
       site.yaml:4:48: spec.calicoNetwork.ipam.type: the backend vxlan needs calico-ipam: with host-local other nodes have no routes to this node's pods
     unknown backend
-      site.yaml:4:28: spec.calicoNetwork.backend: `vxlam` is not allowed; did you mean `vxlan`? allowed: vxlan, windows-bgp, none
+      site.yaml:4:28: spec.calicoNetwork.backend: `vxlam` is not allowed; did you mean `vxlan`? allowed: auto, vxlan, windows-bgp, none
     no CIDR
       site.yaml:4:31: spec.kubernetes.serviceCIDRs: `10.96.0.0/33` is not a CIDR like 10.96.0.0/12
     an address for a CIDR

@@ -596,3 +596,88 @@ fn a_rotation_that_fails_is_reverted() {
     assert_eq!(token(&lab), first);
     assert_eq!(lab.run("status -o json").exits(0).json()["overall"], "Healthy");
 }
+
+/// Writes kubelet's own kubeconfig of this node, for a cluster whose administrators let nodes read what an install
+/// reads: `docs/rbac.yaml` for the group of nodes, as the page of EKS asks for.
+fn with_kubelets_kubeconfig(lab: &Lab) {
+    let _started = lab.run("cluster check").exits(0);
+    apply(lab, &read("docs/rbac.yaml").replace("name: calicoctl-win}]", "name: \"system:nodes\"}]"));
+    lab.write("kubelet.yaml", cluster(lab).kubeconfig_of("system:node:win-a1", Some("system:nodes")).unwrap());
+}
+
+/// Creates what is not there of a manifest, like `kubectl apply`.
+fn apply(lab: &Lab, manifest: &str) {
+    let cluster = cluster(lab);
+    let objects = manifest.split("---\n").map(|text| serde_yaml::from_str::<Value>(text).unwrap());
+    for object in objects.filter(|object| !object.is_null()) {
+        let (version, kind) = (object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap().to_lowercase());
+        let root = if version == "v1" { "/api/v1".to_owned() } else { format!("/apis/{version}") };
+        let place =
+            object["metadata"]["namespace"].as_str().map_or(String::new(), |name| format!("/namespaces/{name}"));
+        let made = cluster.as_admin(&http::Method::POST, &format!("{root}{place}/{kind}s"), Some(&object));
+        if let Err(error) = made {
+            assert!(format!("{error:#}").contains("already exists"), "{object}: {error:#}");
+        }
+    }
+}
+
+/// The requests for a token of calico-node that the sandbox's API server has seen.
+fn token_requests(lab: &Lab) -> usize {
+    let calls = fs::read_to_string(lab.path("node/cluster/calls")).unwrap_or_default();
+    calls.lines().filter(|line| line.contains("serviceaccounts/calico-node/token")).count()
+}
+
+/// The default kubeconfig on EKS is kubelet's own. NodeRestriction gives it no token for calico-node.
+#[test]
+fn kubelets_own_kubeconfig_is_refused_before_any_change_with_three_ways_out() {
+    let lab = Lab::node();
+    with_kubelets_kubeconfig(&lab);
+    let before = lab.picture_without_state();
+    for more in ["", "--set kubernetes.credentials=token-request", "--set kubernetes.credentials=secret"] {
+        let words = format!("install -y -o json --kubeconfig kubelet.yaml {more}");
+        let refused = lab.fails_at("api POST *=noted", &words).exits(3).json();
+        assert_eq!(refused["error"]["id"], "NodeLogin", "{more}: {refused:#}");
+        let check = refused["error"]["checks"][0].to_string();
+        for part in ["kubelet on win-a1", "--kubeconfig FILE", "explain NodeLogin", "credentials fetch"] {
+            assert!(check.contains(part), "{more}: {part}: {check}");
+        }
+        assert_eq!(token_requests(&lab), 0, "{more}");
+    }
+    lab.picture_without_state().same_as(&before);
+    // The API server's own refusal, if somebody insists and RBAC allows it.
+    let insists = "install -y -o json --kubeconfig kubelet.yaml --set kubernetes.credentials=token-request \
+                   --ignore-preflight-errors NodeLogin";
+    let refused = lab.run(insists).exits(17).json();
+    assert_eq!(refused["error"]["id"], "NodeLogin", "{refused:#}");
+    assert!(refused["error"]["why"].to_string().contains("node requested token not bound to a pod"), "{refused:#}");
+    lab.picture_without_state().same_as(&before);
+    // Nor does it help to log in again later.
+    let _installed = lab.run("install -y").exits(0);
+    let rotated = lab.run("credentials rotate -y -o json --kubeconfig kubelet.yaml").exits(17).json();
+    assert_eq!(rotated["error"]["id"], "NodeLogin", "{rotated:#}");
+}
+
+#[test]
+fn kubelets_own_kubeconfig_gets_the_token_of_the_secret_that_it_may_read() {
+    let lab = Lab::node();
+    with_kubelets_kubeconfig(&lab);
+    let page = lab.bare("explain NodeLogin").exits(0).stdout;
+    apply(&lab, &page[page.find("apiVersion:").unwrap()..]);
+    let before = lab.picture();
+    let words = "install -y -o json --kubeconfig kubelet.yaml";
+    let installed = lab.fails_at("api POST *=noted", words).exits(0).json();
+    assert!(installed["warnings"].to_string().contains("NodeLogin"), "it is told: {installed:#}");
+    assert_eq!(claims(&token(&lab))["kubernetes.io/serviceaccount/secret.name"], "calico-node-token");
+    assert_eq!(token_requests(&lab), 0);
+    let shown = lab.run("config show --origins --kubeconfig kubelet.yaml").exits(0).stdout;
+    assert!(shown.contains("kubelet on win-a1"), "{shown}");
+    assert_eq!(lab.run(words).exits(0).json()["changed"], false);
+    for later in
+        ["reconfigure -y --no-drain --set services.felixLogSeverity=debug", "credentials rotate -y", "repair -y"]
+    {
+        let _works = lab.run(later).exits(0);
+    }
+    assert_eq!(lab.run("status -o json").exits(0).json()["overall"], "Healthy");
+    let _gone = lab.run("uninstall --purge -y").exits(0);
+    lab.picture().same_as(&before);
+}

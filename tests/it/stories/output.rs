@@ -178,7 +178,7 @@ fn text_has_the_progress_on_stdout_and_the_error_on_stderr() {
     result: INVALID_CONFIG (exit 4) changed=false reboot=false log=node/C/ProgramData/calicoctl-win/logs/RUN.log
     --- stderr
     error: the config is not valid
-      caused by: bad.yaml:3:14: spec.calicoNetwork.backend: `vxlam` is not allowed; did you mean `vxlan`? allowed: vxlan, windows-bgp, none
+      caused by: bad.yaml:3:14: spec.calicoNetwork.backend: `vxlam` is not allowed; did you mean `vxlan`? allowed: auto, vxlan, windows-bgp, none
       state: nothing was changed
       hint: `calicoctl-win explain FIELD` describes a field, `calicoctl-win config schema` all of them
       more: calicoctl-win explain ConfigInvalid

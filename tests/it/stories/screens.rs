@@ -349,7 +349,8 @@ fn an_error_with_a_hint() {
     insta::assert_snapshot!(from(&screen(|| lab.copy(), "install -y -c node/bad.yaml", 4), "error:"), @r"
     error: the config is not valid
       caused by: node/bad.yaml:3:14: spec.calicoNetwork.backend: `vxlam` is not
-                 allowed; did you mean `vxlan`? allowed: vxlan, windows-bgp, none
+                 allowed; did you mean `vxlan`? allowed: auto, vxlan, windows-bgp,
+                 none
       state: nothing was changed
       hint: `calicoctl-win explain FIELD` describes a field,
             `calicoctl-win config schema` all of them
