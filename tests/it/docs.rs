@@ -300,21 +300,38 @@ const OTHER_PROGRAMS: [&str; 34] = [
     "--test",
 ];
 
+/// Every command with its help, and for `options` what it prints.
+fn helps() -> Vec<(String, String)> {
+    let command = Regex::new(r"(?m)^  ([a-z]+)  +[A-Z]").expect("it is one");
+    let (mut open, mut found) = (vec![String::new()], Vec::new());
+    while let Some(words) = open.pop() {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_calicoctl-win"));
+        program.args(words.split_whitespace()).args(["--help"].iter().filter(|_| words != "options"));
+        let help = String::from_utf8(program.output().unwrap().stdout).unwrap();
+        if help.contains("\nCommands:") || words.is_empty() {
+            let below = command.captures_iter(&help).map(|found| found[1].to_owned()).filter(|name| name != "help");
+            open.extend(below.map(|name| format!("{words} {name}").trim().to_owned()));
+        }
+        found.push((words, help));
+    }
+    found
+}
+
+/// Every command that does something, for example `node cordon`.
+#[cfg(target_os = "linux")]
+pub fn commands() -> BTreeSet<String> {
+    let helps = helps();
+    let groups = |words: &str| helps.iter().any(|(below, _)| below.starts_with(&format!("{words} ")));
+    helps.iter().map(|(words, _)| words.clone()).filter(|words| !words.is_empty() && !groups(words)).collect()
+}
+
 /// Every option of every command, including the hidden ones.
 fn options() -> BTreeSet<String> {
     let flag = Regex::new(r"--[a-z][a-z-]+").expect("it is one");
-    let command = Regex::new(r"(?m)^  ([a-z]+)  +[A-Z]").expect("it is one");
     let mut known =
         ["--agreed", "--detached-run", "--part"].map(str::to_owned).into_iter().collect::<BTreeSet<String>>();
-    let mut open = vec![vec!["options".to_owned()], vec![]];
-    while let Some(words) = open.pop() {
-        let mut program = Command::new(env!("CARGO_BIN_EXE_calicoctl-win"));
-        let help = program.args(&words).args(["--help"].iter().filter(|_| words != ["options"])).output().unwrap();
-        let help = String::from_utf8_lossy(&help.stdout);
+    for (_, help) in helps() {
         known.extend(flag.find_iter(&help).map(|found| found.as_str().to_owned()));
-        let below = command.captures_iter(&help).map(|found| found[1].to_owned()).filter(|name| name != "help");
-        let group = help.contains("\nCommands:") || words.is_empty();
-        open.extend(below.filter(|_| group).map(|name| [words.clone(), vec![name]].concat()));
     }
     known
 }

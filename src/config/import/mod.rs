@@ -20,7 +20,7 @@ use super::schema;
 use super::{Layered, Origin, Override, rules};
 use crate::fault::{Exit, Fault};
 use crate::paths::LOG_DIR;
-use crate::values::{WinPath, may_be_secret};
+use crate::values::{WinPath, has_login, may_be_secret};
 use crate::yaml::encoding::{self, Undecodable};
 use meaning::{Form, Meaning};
 pub use script::Remark;
@@ -249,7 +249,7 @@ impl Importer<'_> {
             Value::Text(text) if text.is_empty() => return,
             // Its line was reported.
             Value::Unknown => return,
-            _ if matches!(meaning::of(&name), Meaning::Password) => {
+            value if matches!(meaning::of(&name), Meaning::Password) || may_log_in(value) => {
                 self.unread(line, format!("{name} holds a secret, which has no place in this document"));
                 return;
             }
@@ -427,6 +427,11 @@ impl Imported {
         let document = serde_yaml::to_string(&self.document).expect("plain values can be written as YAML");
         lines.collect::<String>() + &document
     }
+}
+
+/// Whether one of a value's URLs has a user or password.
+fn may_log_in(value: &Value) -> bool {
+    matches!(value, Value::Text(text) if text.split(',').any(has_login))
 }
 
 #[cfg(test)]

@@ -475,7 +475,7 @@ fn values_that_calico_would_reject_are_listed_with_their_line() {
     spec.datastore.etcd.endpoints = ["https://etcd-0:2379"]
     spec.datastore.etcd.keyFile = "c:\\etcd.key"
     unread line 1: spec.calicoNetwork.vxlan.vxlanVNI: 9999 is the VSID of the bootstrap network External; choose another VNI from 4096 to 65535
-    unread line 2: spec.calicoNetwork.backend: `bgp` is not allowed; allowed: vxlan, windows-bgp, none
+    unread line 2: spec.calicoNetwork.backend: `bgp` is not allowed; did you mean `windows-bgp`? allowed: auto, vxlan, windows-bgp, none
     unread line 3: spec.kubernetes.serviceCIDRs: `10.96.0.10` is not a CIDR like 10.96.0.0/12
     unread line 4: spec.kubernetes.dns.servers: `fd00::10` is IPv6, which Calico does not support on Windows; give an IPv4 address like 10.96.0.10
     unread line 5: spec.calicoNetwork.vxlan.vxlanMACPrefix: `0E2A` is not a MAC prefix: write two hexadecimal octets, for example 0E-2A
@@ -588,9 +588,10 @@ fn no_text_of_the_script_escapes_its_comment() {
 fn no_secret_is_repeated() {
     let imported = read(
         "$env:VXLAN_VNI = 4097\n$env:ETCD_PASSWORD = \"hunter2\" + $x\n$env:API_TOKEN = @('hunter2')\n\
+         $env:HTTPS_PROXY = 'http://me:hunter2@proxy:3128'\n\
          $env:CALICO_DATASTORE_TYPE = 'etcdv3'\n$env:ETCD_ENDPOINTS = 'https://me:hunter2@etcd:2379'\n",
     );
-    assert_eq!(imported.unread.len(), 4, "{:?}", imported.unread);
+    assert_eq!(imported.unread.len(), 5, "{:?}", imported.unread);
     let command = read("$env:VXLAN_VNI = 4097\n$env:ETCD_PASSWORD = hunter2\nSet-Login -Password hunter2\n");
     assert!(!format!("{command:?}").contains("hunter2"), "{command:?}");
     assert!(!imported.text("config.ps1").contains("hunter2"), "{}", imported.text("config.ps1"));

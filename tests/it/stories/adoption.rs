@@ -31,7 +31,7 @@ fn nssm(name: &str, part: &str, depends_on: &str, pid: Option<u32>) -> String {
 
 /// The scripts' node: Felix and confd run, although the backend does not need confd, and the upgrade service has
 /// stopped.
-fn scripts_node() -> Lab {
+pub fn scripts_node() -> Lab {
     let lab = Lab::node();
     for (path, text) in [
         ("nssm-2.24/win64/nssm.exe", "nssm"),

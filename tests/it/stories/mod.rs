@@ -5,6 +5,8 @@ mod apply;
 #[cfg(target_os = "linux")]
 mod at_boot;
 mod boot;
+#[cfg(target_os = "linux")]
+mod canary;
 mod changes;
 mod crashes;
 pub mod credentials;
