@@ -5,6 +5,7 @@ use std::fs;
 use calicoctl_win::node::sandbox::model::{Model, Name};
 use serde_json::{Value, json};
 
+use super::variants::with_remote_access;
 use crate::lab::Lab;
 
 const VNI: &str = "reconfigure -y --set spec.calicoNetwork.vxlan.vxlanVNI=5000";
@@ -497,6 +498,7 @@ fn a_node_without_calico_has_nothing_to_reconfigure() {
 #[test]
 fn b11_b15_another_backend_re_creates_the_networks_and_leaves_no_service_behind() {
     let lab = Lab::node();
+    with_remote_access(&lab);
     let bare = lab.picture();
     let _there = lab.run("install -y").exits(0);
     let networks = || -> Vec<String> {
@@ -505,7 +507,7 @@ fn b11_b15_another_backend_re_creates_the_networks_and_leaves_no_service_behind(
         networks.map(|network| format!("{} {}", network["name"], network["type"]).replace('"', "")).collect()
     };
     let confd = || lab.read("node.yaml").contains("CalicoConfd");
-    let _bgp = lab.run("reconfigure -y --set calicoNetwork.backend=windows-bgp --ignore-preflight-errors WindowsBgpRelease,RoutingFeature,PoolEncapsulation").exits(0);
+    let _bgp = lab.run("reconfigure -y --set calicoNetwork.backend=windows-bgp --ignore-preflight-errors WindowsBgpRelease,PoolEncapsulation").exits(0);
     assert_eq!(
         (networks(), confd()),
         (["Calico", "External"].map(|n| format!("{n} L2Bridge")).into_iter().chain(["nat NAT".into()]).collect(), true)
@@ -513,7 +515,7 @@ fn b11_b15_another_backend_re_creates_the_networks_and_leaves_no_service_behind(
     assert_eq!((pods(&lab), cordoned(&lab)), (0, false));
     let _vxlan = lab.run("rollback -y").exits(0);
     assert_eq!((standing(&lab), confd()), (healthy(4096), false));
-    let _bgp_again = lab.run("reconfigure -y --set calicoNetwork.backend=windows-bgp --ignore-preflight-errors WindowsBgpRelease,RoutingFeature,PoolEncapsulation").exits(0);
+    let _bgp_again = lab.run("reconfigure -y --set calicoNetwork.backend=windows-bgp --ignore-preflight-errors WindowsBgpRelease,PoolEncapsulation").exits(0);
     let _gone = lab.run("uninstall --purge -y").exits(0);
     lab.picture().same_as(&bare);
 }

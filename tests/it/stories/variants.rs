@@ -266,7 +266,7 @@ fn an_upgrade_by_install_works_and_uninstall_restores_the_first_state() {
 }
 
 /// The service of BGP on Windows, as its feature installs it.
-fn with_remote_access(lab: &Lab) {
+pub fn with_remote_access(lab: &Lab) {
     lab.write("node/C/Windows/System32/svchost.exe", "Windows' own");
     let service = "services:\n  RemoteAccess:\n    definition:\n      displayName: Routing and Remote Access\n      \
                    description: Routes\n      imagePath: C:\\Windows\\System32\\svchost.exe -k netsvcs\n      \
