@@ -345,6 +345,10 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
+    use crate::calico::agent_config::{AgentConfig, Command};
+    use crate::calico::samples;
+    use crate::node::sandbox::SandboxNode;
+    use crate::values::WinPath;
 
     const SMALL: Limits = Limits { size: 100, age: Duration::from_secs(3600), files: 3, total: 1000 };
 
@@ -357,6 +361,28 @@ mod tests {
         files.push(folder.join("calico-felix.log"));
         let name = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().into_owned();
         files.iter().map(|path| (name(path), fs::read_to_string(path).unwrap_or_default())).collect()
+    }
+
+    /// From v3.33 on node startup writes to stderr, and the other log has only the agent's own lines.
+    #[test]
+    fn the_last_words_of_node_startup_may_be_in_its_error_log() {
+        let dir = TempDir::new().unwrap();
+        let node = SandboxNode::open(dir.path()).unwrap();
+        let program = WinPath::known(r"C:\CalicoWindows\calico.exe");
+        let command = Command { dir: WinPath::known(r"C:\CalicoWindows"), program, args: Vec::new(), env: [].into() };
+        let config = samples::agent(&command);
+        let write = |path: &WinPath, text: &str| {
+            let file = node.disk(path);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, text).unwrap();
+        };
+        write(&WinPath::known(AgentConfig::PATH), &serde_json::to_string(&config).unwrap());
+        write(&config.log_dir.join("calico-node.err.log"), "first\nno right to get nodes\n");
+        write(
+            &config.log_dir.join("calico-node.log"),
+            "2026-01-02T15:04:05Z calicoctl-win: node startup exited with 1\n",
+        );
+        assert_eq!(last_words(&node, Role::Node), ["first", "no right to get nodes"]);
     }
 
     #[test]

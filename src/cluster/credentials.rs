@@ -18,6 +18,7 @@ use super::access;
 use super::api::{Api, path, query};
 use super::errors::Failure;
 use super::facts::identity;
+use super::facts::NAMESPACES;
 use super::kubeconfig::{self, Access, Trust};
 use super::{Cluster, FIELD_MANAGER, SERVICE_ACCOUNT, missing_account};
 use crate::calico::kubeconfig::{Claims, Login, NodeCredentials, OTHER_LOGINS, claims};
@@ -454,10 +455,14 @@ fn rejected(credentials: &NodeCredentials) -> Fault {
 /// needs an additional Role.
 pub fn renewal_forbidden(namespace: &str, account: &str) -> Fault {
     let what = format!("the service account {namespace}/{account} may not request tokens for itself");
-    Fault::new(Exit::ClusterAccessDenied, "TokenRenewalForbidden", what).hint(
-        "grant that right: `calicoctl-win explain TokenRenewalForbidden` prints the Role\n\
+    let elsewhere = match namespace == NAMESPACES[0] {
+        true => String::new(),
+        false => format!("; write {namespace} for {} in it", NAMESPACES[0]),
+    };
+    Fault::new(Exit::ClusterAccessDenied, "TokenRenewalForbidden", what).hint(format!(
+        "grant that right: `calicoctl-win explain TokenRenewalForbidden` prints the Role{elsewhere}\n\
          or renew it before it expires: calicoctl-win credentials rotate",
-    )
+    ))
 }
 
 /// By the API server's admission plugin NodeRestriction.

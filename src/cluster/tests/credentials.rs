@@ -229,3 +229,11 @@ fn a_public_certificate_is_verified_by_the_systems_roots() {
     let credentials = cluster.assemble(NAMESPACE, ca, Secret::new("t"), None).unwrap();
     assert_eq!(credentials.ca_pem, "");
 }
+
+/// Manifests install Calico in kube-system, and the Role that is printed names calico-system.
+#[test]
+fn the_right_to_renew_is_granted_in_the_namespace_of_the_account() {
+    let hint = |namespace| renewal_forbidden(namespace, "calico-node").hint.unwrap();
+    assert!(hint("kube-system").contains("prints the Role; write kube-system for calico-system in it\n"));
+    assert!(hint("calico-system").contains("prints the Role\n"));
+}
