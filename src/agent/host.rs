@@ -9,6 +9,7 @@ use jiff::Timestamp;
 
 use super::cni_gate;
 use super::health::{self, Liveness, Readiness};
+use super::log_watch::{LogWatch, RENDERED};
 use super::logs::{Limits, LogFile};
 use super::os::{self, Level, Scm};
 use super::process::{Running, Streams};
@@ -72,7 +73,7 @@ pub fn serve(role: Role, node: &mut dyn Node, host: &Host<'_>) -> Result<()> {
         Ok(lock) => lock,
         Err(error) => return Err(report(role, error, out)),
     };
-    let streams = Streams::new(out, err);
+    let streams = Streams::new(role, out, err);
     let (board, unwritten) = Board::new(node, role);
     if let Err(error) = unwritten {
         streams.say(&format!("the state for `status` cannot be written; the service continues: {error:#}"));
@@ -291,6 +292,20 @@ fn run_component(
                 Moment::Starts | Moment::Stopped => Readiness::NotReady("Felix was just started".into()),
             });
         }
+        let now = Instant::now();
+        match moment {
+            Moment::Starts => {
+                *streams.watch() = LogWatch::new(role, now);
+                board.log_error(None);
+            }
+            Moment::Stopped => {}
+            Moment::Runs => {
+                let absent = |name: &&str| !node.disk(&command.dir.join(name)).exists();
+                let unrendered: Vec<&str> = RENDERED.into_iter().filter(absent).collect();
+                let unrendered: &[&str] = if role == Role::Confd { &unrendered } else { &[] };
+                board.log_error(streams.watch().error(unrendered, now));
+            }
+        }
         match moment {
             Moment::Runs => {}
             Moment::Starts if role == Role::Confd => return forget_rendered(node, &command.dir).map(|()| None),
@@ -312,7 +327,7 @@ fn run_component(
 /// confd configures RemoteAccess only if its output differs from the existing files. After a failure, or when
 /// RemoteAccess lost its state, nothing would happen, so each start renders again (like upstream's confd-service.ps1).
 fn forget_rendered(node: &dyn Node, folder: &WinPath) -> Result<()> {
-    for name in ["peerings.ps1", "blocks.ps1"] {
+    for name in RENDERED {
         let file = folder.join(name);
         files::gone(fs::remove_file(node.disk(&file)))
             .with_context(|| format!("remove {file}, so that confd renders it again"))?;

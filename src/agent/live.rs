@@ -47,6 +47,11 @@ fn component() {
             println!("\nhello from start {nth}");
             park();
         }
+        "bgp" => {
+            eprint!("2026-01-02 15:04:05.000 [ERROR][12] confd/resource.go 305: Error from ");
+            eprintln!("reloadcmd: \"no RemoteAccess\"");
+            park();
+        }
         // Ignores Ctrl-C, and leaves a child that keeps its output open.
         "stuck" => {
             ctrlc::set_handler(|| ()).unwrap();
@@ -368,6 +373,21 @@ fn b3_confd_runs_only_for_windows_bgp() {
     assert_eq!(error.to_string(), "find confd's command: the backend none has no confd");
     assert!(!live.disk(r"C:\CalicoWindows\starts").exists());
     assert_eq!(live.state(Role::Confd).unwrap().phase, Phase::Failed);
+}
+
+/// confd keeps running, and BGP is never configured.
+#[test]
+fn an_error_that_confd_only_logs_is_reported() {
+    let mut live = Live { grace: Duration::ZERO, ..Live::new("bgp") };
+    live.config.others.insert("confd".into(), Some(live.config.felix.clone()));
+    live.configure();
+    live.while_serving(Role::Confd, |live| {
+        live.until("the error", |live| live.state(Role::Confd).is_some_and(|state| state.log_error.is_some()));
+        let state = live.state(Role::Confd).unwrap();
+        let error = state.log_error.unwrap();
+        assert_eq!(error, "it could not configure BGP: Error from reloadcmd: \"no RemoteAccess\"");
+    })
+    .unwrap();
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod history;
 pub mod host;
 #[cfg(test)]
 mod live;
+mod log_watch;
 pub mod logs;
 mod network;
 mod network_backup;

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use jiff::Timestamp;
 
+use super::Role;
+use super::log_watch::LogWatch;
 use super::logs::LogFile;
 use super::os::JobObject;
 use super::stop::Stop;
@@ -21,21 +23,31 @@ const GONE: Duration = Duration::from_secs(5);
 /// How much is read at once. A log keeps no more in memory.
 const PIECE: usize = 64 * 1024;
 
+/// How much of a line is watched.
+const LINE: usize = 1024;
+
 /// The two logs of a component.
 #[derive(Debug, Clone)]
 pub struct Streams {
     out: Arc<Mutex<LogFile>>,
     err: Arc<Mutex<LogFile>>,
+    watch: Arc<Mutex<LogWatch>>,
 }
 
 impl Streams {
-    pub fn new(out: LogFile, err: LogFile) -> Self {
-        Self { out: Arc::new(Mutex::new(out)), err: Arc::new(Mutex::new(err)) }
+    pub fn new(role: Role, out: LogFile, err: LogFile) -> Self {
+        let watch = LogWatch::new(role, Instant::now());
+        Self { out: Arc::new(Mutex::new(out)), err: Arc::new(Mutex::new(err)), watch: Arc::new(Mutex::new(watch)) }
     }
 
     /// Appends a line of the agent.
     pub fn say(&self, line: &str) {
         locked(&self.out).say(line, Timestamp::now());
+    }
+
+    /// What the component has logged since its start.
+    pub fn watch(&self) -> MutexGuard<'_, LogWatch> {
+        locked(&self.watch)
     }
 }
 
@@ -69,10 +81,10 @@ impl Running {
             JobObject::start(&mut start).with_context(|| format!("start {} in {}", command.program, command.dir))?;
         let (done, pumps) = mpsc::channel();
         if let Some(out) = child.stdout.take() {
-            pump(out, &streams.out, done.clone());
+            pump(out, &streams.out, &streams.watch, done.clone());
         }
         if let Some(err) = child.stderr.take() {
-            pump(err, &streams.err, done);
+            pump(err, &streams.err, &streams.watch, done);
         }
         let (pid, exit) = (child.id(), Exit::default());
         let (known, stop) = (Arc::clone(&exit), stop.clone());
@@ -126,15 +138,30 @@ impl Running {
     }
 }
 
-/// Copies output into a log, until its end.
-fn pump(mut from: impl Read + Send + 'static, to: &Arc<Mutex<LogFile>>, done: mpsc::Sender<()>) {
-    let to = Arc::clone(to);
+/// Copies output into a log, until its end, and shows its lines to `watch`.
+fn pump(
+    mut from: impl Read + Send + 'static,
+    to: &Arc<Mutex<LogFile>>,
+    watch: &Arc<Mutex<LogWatch>>,
+    done: mpsc::Sender<()>,
+) {
+    let (to, watch) = (Arc::clone(to), Arc::clone(watch));
     thread::spawn(move || {
-        let mut piece = vec![0; PIECE];
+        let (mut piece, mut line) = (vec![0; PIECE], Vec::new());
         loop {
             match from.read(&mut piece) {
                 Ok(0) => break,
-                Ok(n) => locked(&to).write(&piece[..n], Timestamp::now()),
+                Ok(n) => {
+                    locked(&to).write(&piece[..n], Timestamp::now());
+                    for part in piece[..n].split_inclusive(|byte| *byte == b'\n') {
+                        let room = LINE - line.len();
+                        line.extend_from_slice(&part[..part.len().min(room)]);
+                        if part.ends_with(b"\n") {
+                            locked(&watch).line(String::from_utf8_lossy(&line).trim_end(), Instant::now());
+                            line.clear();
+                        }
+                    }
+                }
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(_) => break,
             }

@@ -44,6 +44,9 @@ pub struct AgentState {
     /// Felix's last answer whether it is ready; none if it is not asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub readiness: Option<Readiness>,
+    /// What only the log of the component says is wrong, while it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log_error: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -123,6 +126,7 @@ impl AgentState {
             network_of_hns: None,
             renewal: None,
             readiness: None,
+            log_error: None,
         }
     }
 
@@ -234,6 +238,13 @@ impl Board {
     pub fn readiness(&self, said: Readiness) {
         if self.locked().readiness.as_ref() != Some(&said) {
             self.change(|state| state.readiness = Some(said));
+        }
+    }
+
+    /// What the component's log says is wrong; none if nothing.
+    pub fn log_error(&self, error: Option<String>) {
+        if self.locked().log_error != error {
+            self.change(|state| state.log_error = error);
         }
     }
 

@@ -332,7 +332,7 @@ pub struct ServiceStatus {
     pub restarts: Option<u32>,
     /// What the service waits for before it is ready, and for how long.
     pub waiting_for: Option<String>,
-    /// Why it runs but is not ready yet: it is starting, or Felix is not ready.
+    /// Why it runs but is not ready: it is starting, Felix is not ready, or its log repeats an error.
     pub not_ready: Option<String>,
     /// The last exit code of its component.
     pub last_exit: Option<i32>,

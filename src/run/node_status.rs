@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use jiff::Timestamp;
+use regex::Regex;
 
 use super::app::App;
 use super::drift::drift;
@@ -171,6 +172,11 @@ fn fill(
         }
         Err(error) => return Err(error),
     }
+    if about.backend == Backend::None
+        && let Some(unmatched) = unmatched(node, &status.networks)
+    {
+        status.problem("KubeNetworkUnmatched", unmatched, "explain KubeNetworkUnmatched");
+    }
     let own = receipt.target.world.keys().find_map(|id| match id {
         Id::File(path) if path.name() == "calico-kube-config" => Some(path.clone()),
         _ => None,
@@ -193,6 +199,20 @@ fn fill(
         }
     }
     Ok(steps)
+}
+
+/// Policy only: returns why Felix finds no pods, if it looks for them on networks that do not exist.
+fn unmatched(node: &dyn Node, networks: &[NetworkStatus]) -> Option<String> {
+    // If it cannot be read, the services have not started with it.
+    let config = agent::read_config(node).ok()?;
+    let pattern = config.felix.env.get("KUBE_NETWORK")?;
+    let matches = Regex::new(pattern).ok()?;
+    if networks.iter().any(|network| matches.is_match(&network.name)) {
+        return None;
+    }
+    let names: Vec<&str> = networks.iter().map(|network| network.name.as_str()).collect();
+    let there = if names.is_empty() { "there is none".into() } else { format!("there are: {}", names.join(", ")) };
+    Some(format!("no HNS network matches kubeNetwork `{pattern}`, so Felix enforces no policy; {there}"))
 }
 
 /// Returns the CNI configuration that exists now: that of the current generation, or the one that an interrupted first
@@ -348,7 +368,8 @@ pub(crate) fn service(node: &dyn Node, name: &str) -> Result<ServiceStatus> {
         since: process.as_ref().and_then(|process| process.since).or_else(|| live.map(|said| said.since)),
         restarts: live.map(|said| said.restarts),
         waiting_for: live.and_then(|said| said.wait(node.now())),
-        not_ready: live.and_then(|said| said.not_ready()),
+        // What its log says does not revert a change: a pod that is not yet deleted has no endpoint either.
+        not_ready: live.and_then(|said| said.not_ready().or_else(|| said.log_error.clone())),
         last_exit: live.and_then(|said| said.last_exit?.code),
         crash_loop: live.is_some_and(|said| said.crash_loop),
         failure: said.as_ref().filter(|_| process.is_none()).and_then(|said| said.failure.clone()),
@@ -598,6 +619,15 @@ mod tests {
         insta::assert_snapshot!(detail(&service), @"pid 4000, 5 restarts, not ready");
         insta::assert_snapshot!(reasons.join("\n"), @"CalicoFelix is not ready: Felix says that it is not ready (HTTP 503)");
         assert_eq!(felix(Some(4000), &format!(r#"{child}, "readiness": "ready""#)).1.len(), 0);
+    }
+
+    /// Felix calls itself ready while it finds none of the pods' endpoints.
+    #[test]
+    fn what_only_the_log_of_a_component_says_is_shown() {
+        let said = r#""phase": "running", "child": {"pid": 4010, "since": "SINCE"}, "readiness": "ready",
+            "logError": "its log repeats: Failed to look up HNS endpoint for workload id=web""#;
+        let (_, reasons) = felix(Some(4000), said);
+        insta::assert_snapshot!(reasons.join("\n"), @"CalicoFelix is not ready: its log repeats: Failed to look up HNS endpoint for workload id=web");
     }
 
     #[test]

@@ -38,6 +38,22 @@ fn on_aks_calico_enforces_policy_only_on_azures_networks() {
     lab.picture().same_as(&before);
 }
 
+/// Felix runs, is ready, and finds none of the pods.
+#[test]
+fn policy_only_without_a_network_that_felix_looks_at_is_not_healthy() {
+    let lab = Lab::node();
+    let azure = "networks:\n  azure: {id: 0b7a, kind: L2Bridge, subnet: 10.240.0.0/16}\n";
+    lab.edit_yaml(|there| there.replace("networks:\n", azure));
+    let _installed = lab.run("install -y").exits(0);
+    lab.healthy();
+    lab.edit_yaml(|there| there.replace("\n  azure:", "\n  cbr0:"));
+    let status = lab.run("status -o json").exits(12).json();
+    assert_eq!(status["overall"], "Degraded", "{status:#}");
+    let said = "no HNS network matches kubeNetwork `azure.*`, so Felix enforces no policy; there are: cbr0, nat";
+    let problem = &status["problems"][0];
+    assert_eq!((&problem["id"], &problem["message"]), (&"KubeNetworkUnmatched".into(), &said.into()), "{status:#}");
+}
+
 #[test]
 fn on_ec2_the_metadata_route_survives_the_virtual_switch() {
     let lab = node_with(

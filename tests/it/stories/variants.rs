@@ -8,6 +8,9 @@ use crate::etcd::Etcd;
 use crate::lab::Lab;
 use crate::read;
 
+/// For pods on the network that each node has.
+const POLICY_ONLY: &str = "--set calicoNetwork.backend=none --set calicoNetwork.kubeNetwork=nat";
+
 /// Installs, checks that it is healthy, and uninstalls it again.
 fn install_and_uninstall(lab: &Lab, words: &str, look: impl FnOnce(&serde_json::Value)) {
     let before = lab.picture();
@@ -39,7 +42,7 @@ fn every_backend_is_installed_and_uninstalled() {
             assert_eq!(status["services"][2]["state"], "Running", "{status}");
         },
     );
-    install_and_uninstall(&lab, "install --set calicoNetwork.backend=none", |status| {
+    install_and_uninstall(&lab, &format!("install {POLICY_ONLY}"), |status| {
         assert_eq!(networks(status), ["nat NAT"]);
         assert_eq!(status["cni"], serde_json::Value::Null);
         assert!(!lab.on_node("C/Program Files/containerd/cni/conf/10-calico.conf").exists());
@@ -84,14 +87,10 @@ fn policy_only_with_etcd_the_node_gets_no_kubeconfig() {
     let lab = Lab::node();
     runs_with_etcd(&lab);
     for version in ["v3.26.5", "v3.32.1"] {
-        install_and_uninstall(
-            &lab,
-            &format!("install --release {version} --set calicoNetwork.backend=none {etcd}"),
-            |status| {
-                assert_eq!(status["credentials"], serde_json::json!([]));
-                assert!(!lab.on_node("C/CalicoWindows/calico-kube-config").exists());
-            },
-        );
+        install_and_uninstall(&lab, &format!("install --release {version} {POLICY_ONLY} {etcd}"), |status| {
+            assert_eq!(status["credentials"], serde_json::json!([]));
+            assert!(!lab.on_node("C/CalicoWindows/calico-kube-config").exists());
+        });
     }
 }
 
@@ -162,7 +161,7 @@ fn no_install_creates_an_ip_pool_and_a_backend_that_needs_one_is_refused() {
     let pool = "/apis/crd.projectcalico.org/v1/ippools/default-ipv4-ippool";
     cluster(&lab).as_admin(&http::Method::DELETE, pool, None).unwrap();
     assert_eq!(pools(), Vec::<String>::new());
-    install_and_uninstall(&lab, "install --set calicoNetwork.backend=none", |status| {
+    install_and_uninstall(&lab, &format!("install {POLICY_ONLY}"), |status| {
         assert_eq!(status["cni"], serde_json::Value::Null);
         assert_eq!(pools(), Vec::<String>::new(), "an IP pool was made in the user's cluster");
     });
