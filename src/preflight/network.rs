@@ -47,7 +47,7 @@ pub(super) const ROWS: &[Row] = &[
         id: "BackendMatchesCluster",
         severity: Severity::Warning,
         why: "pods on nodes with different backends cannot reach each other",
-        fix: "leave spec.calicoNetwork.backend out, so that it is the cluster's",
+        fix: "leave spec.calicoNetwork.backend out, so that it is the cluster's\nif BGP is off there, use VXLAN pools and the backend vxlan, or turn it on",
         judge: Judge::Cluster(|cluster, input| match (input.network(), backend_of(cluster)) {
             (None, _) => Skip("no backend is decided".into()),
             (Some(network), _) if network.backend == Backend::None => Skip("another plugin owns the network".into()),
@@ -56,7 +56,10 @@ pub(super) const ROWS: &[Row] = &[
             (Some(network), Ok((theirs, by))) if network.backend != theirs => {
                 Fail(format!("the config says {}, the cluster {} ({by})", network.backend.name(), theirs.name()))
             }
-            (Some(network), _) => Pass(network.backend.name().into()),
+            (Some(network), _) => match bgp_is_off(cluster).filter(|_| network.backend == Backend::WindowsBgp) {
+                Some(why) => Fail(format!("the backend is windows-bgp, and the Linux nodes have no BGP: {why}")),
+                None => Pass(network.backend.name().into()),
+            },
         }),
     },
     Row {
@@ -321,6 +324,19 @@ fn one_pool_type(cluster: &ClusterFacts, input: &Input) -> Finding {
         }
         (false, true) => Pass("VXLAN".into()),
         _ => Pass("no VXLAN".into()),
+    }
+}
+
+/// Why the Linux nodes exchange no routes by BGP; none if they do, or if nothing says so.
+fn bgp_is_off(cluster: &ClusterFacts) -> Option<String> {
+    match (&cluster.operator, cluster.linux_backend.as_deref()) {
+        (Some(operator), _) if operator.bgp.as_deref() == Some("Disabled") => {
+            Some("the Installation has bgp: Disabled".into())
+        }
+        (None, Some(other)) if other != "bird" => {
+            Some(format!("the ConfigMap calico-config has calico_backend: {other}"))
+        }
+        _ => None,
     }
 }
 

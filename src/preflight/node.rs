@@ -61,7 +61,7 @@ pub(super) const ROWS: &[Row] = &[
         id: "KnownGoodBuild",
         severity: Severity::Warning,
         why: "some Windows updates broke the pods' network, and later ones fixed it",
-        fix: "install the current cumulative update and restart the machine",
+        fix: "on Server 2025, test your workloads first, or use Server 2022\notherwise install the current cumulative update and restart the machine",
         judge: Judge::Node(|node, input| {
             let os = &node.os;
             let bad = builds::BAD_BUILDS.iter().find(|(build, ubrs, ..)| *build == os.build && ubrs.contains(&os.ubr));

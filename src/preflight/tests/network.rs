@@ -136,3 +136,26 @@ fn bgp_does_not_use_vxlan_pools() {
     let why = "default with VXLAN, and the backend windows-bgp supports none";
     assert_eq!((found.status, found.detail.as_str()), (CheckStatus::Fail, why));
 }
+
+#[test]
+fn bgp_needs_linux_nodes_that_have_it_too() {
+    let judged = |operator: Option<&str>, config_map: Option<&str>| {
+        let mut scene = scene();
+        with_bgp(&mut scene, "v3.29.5");
+        scene.cluster.felix.vxlan_enabled = None;
+        scene.cluster.pools[0].vxlan_mode = "Never".into();
+        let of = |bgp: &str| OperatorFacts { bgp: Some(bgp.into()), ..OperatorFacts::default() };
+        scene.cluster.operator = operator.map(of);
+        scene.cluster.linux_backend = config_map.map(str::to_owned);
+        let settings = scene.settings.as_ref().unwrap();
+        let side = side(settings, true);
+        let input = Input { side: Some(&side), cluster: Some(&scene.cluster), ..Input::default() };
+        let found = check(&run(Scope::Everything, &input, &[]), "BackendMatchesCluster");
+        format!("{:?} {}", found.status, found.detail)
+    };
+    insta::assert_snapshot!(judged(None, Some("vxlan")), @"Warn the backend is windows-bgp, and the Linux nodes have no BGP: the ConfigMap calico-config has calico_backend: vxlan");
+    insta::assert_snapshot!(judged(Some("Disabled"), None), @"Warn the backend is windows-bgp, and the Linux nodes have no BGP: the Installation has bgp: Disabled");
+    for (operator, config_map) in [(Some("Enabled"), None), (None, Some("bird")), (None, None)] {
+        assert_eq!(judged(operator, config_map), "Ok windows-bgp");
+    }
+}
