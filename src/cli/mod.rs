@@ -9,6 +9,7 @@ mod config;
 mod credentials;
 pub mod documents;
 mod history;
+mod exec_plugin;
 mod import;
 mod logs;
 mod offline;
@@ -29,6 +30,7 @@ use clap_complete::CompleteEnv;
 
 use crate::fault::{Exit, Fault};
 use crate::report::document::RunResult;
+use crate::cluster::EXEC_PLUGIN;
 use crate::report::reporter::{Format, Reporter};
 use crate::report::stdout_queue;
 use crate::run::app::{self, App};
@@ -48,6 +50,10 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
     let mut args: Vec<OsString> = args.into_iter().collect();
     // Short for `--help`, and the same text.
     if args.get(1).is_some_and(|word| word == "help") {
+    // Not a command for people, and its words are another program's.
+    if args.get(1).is_some_and(|word| word == EXEC_PLUGIN) {
+        return exec_plugin::run(&args[2..]);
+    }
         args.remove(1);
         args.push("--help".into());
     }

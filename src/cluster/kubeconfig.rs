@@ -27,6 +27,17 @@ use crate::yaml::{self, Malformed, encoding};
 /// How long an exec plugin may take to return credentials: some call a cloud first.
 const PLUGIN_LIMIT: Duration = Duration::from_secs(60);
 
+/// The verb of this program that runs a plugin and ends it at the limit, with its children. Its words: the limit in
+/// seconds, the program, its arguments.
+pub const EXEC_PLUGIN: &str = "exec-plugin";
+
+/// Its exit codes if the plugin has none: those of timeout(1).
+pub const PLUGIN_TIMED_OUT: i32 = 124;
+pub const PLUGIN_CANNOT_START: i32 = 126;
+
+/// How much longer than that the verb may take.
+const ENDED_WITHIN: Duration = Duration::from_secs(10);
+
 /// How much of a plugin's stderr is shown.
 const MOST_STDERR: usize = 8192;
 
@@ -253,6 +264,14 @@ impl Access {
             let _inside = runtime.enter();
             return Ok(ClientBuilder::try_from(config).map_err(|error| login(&error, None))?.build());
         };
+        let wait = if run_by_this_program(&mut config, limit) { limit + ENDED_WITHIN } else { limit };
+        let timed_out = || {
+            let what = format!(
+                "the kubeconfig's exec plugin `{plugin}` returned no credentials within {} s",
+                limit.as_secs_f64()
+            );
+            Error::from(login_fault(what))
+        };
         let (sender, receiver) = mpsc::channel();
         let runtime = runtime.clone();
         std::thread::spawn(move || {
@@ -260,15 +279,10 @@ impl Access {
             // After the limit there is no receiver.
             sender.send(ClientBuilder::try_from(config).map(ClientBuilder::build)).ok();
         });
-        match receiver.recv_timeout(limit) {
+        match receiver.recv_timeout(wait) {
+            Ok(Err(kube::Error::Auth(error))) if is_late(&error) => Err(timed_out()),
             Ok(client) => client.map_err(|error| login(&error, Some(&plugin))),
-            Err(RecvTimeoutError::Timeout) => {
-                let what = format!(
-                    "the kubeconfig's exec plugin `{plugin}` returned no credentials within {} s",
-                    limit.as_secs_f64()
-                );
-                Err(login_fault(what).into())
-            }
+            Err(RecvTimeoutError::Timeout) => Err(timed_out()),
             Err(RecvTimeoutError::Disconnected) => {
                 // kube ends the thread over a token that no header can have.
                 Err(login_fault(format!(
@@ -278,6 +292,25 @@ impl Access {
             }
         }
     }
+}
+
+/// Lets this program run a plugin that asks nobody, also when its credentials expire during the run. With a terminal, the
+/// user can end it.
+fn run_by_this_program(config: &mut Config, limit: Duration) -> bool {
+    // Another program contains this module in its tests.
+    let own = if cfg!(test) { None } else { std::env::current_exe().ok() };
+    let exec = config.auth_info.exec.as_mut().filter(|exec| exec.interactive_mode == Some(ExecInteractiveMode::Never));
+    let (Some(own), Some(exec)) = (own.as_ref().and_then(|own| own.to_str()), exec) else { return false };
+    // The error for one that does not exist is Windows's own.
+    let Some(program) = exec.command.as_mut().filter(|program| runs(Path::new(program))) else { return false };
+    let first = [EXEC_PLUGIN.to_owned(), limit.as_secs().to_string(), std::mem::replace(program, own.to_owned())];
+    exec.args = Some(first.into_iter().chain(exec.args.take().unwrap_or_default()).collect());
+    true
+}
+
+/// Whether a plugin was ended at its limit.
+fn is_late(error: &AuthError) -> bool {
+    matches!(error, AuthError::AuthExecRun { out, .. } if out.status.code() == Some(PLUGIN_TIMED_OUT))
 }
 
 /// The content of a kubeconfig's context, without references to this machine's files: for the node's components, which
@@ -539,6 +572,7 @@ fn login(error: &kube::Error, plugin: Option<&str>) -> Error {
 /// The cause, without kube's texts, which quote the whole command and its output.
 pub(super) fn why_no_login(error: &AuthError) -> String {
     match error {
+        late if is_late(late) => format!("it returned nothing within {} s", PLUGIN_LIMIT.as_secs()),
         AuthError::AuthExecRun { out, .. } => format!("it failed with {}", out.status),
         AuthError::AuthExecStart(cause) => format!("it cannot be started: {cause}"),
         AuthError::AuthExecParse(_) | AuthError::ParseTokenKey(_) => "it did not print an ExecCredential".into(),

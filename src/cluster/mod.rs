@@ -46,7 +46,9 @@ pub use self::credentials::{Issued, TOKEN_SECRET, TokenFrom, renewal_forbidden};
 pub use self::drain::{DrainOptions, DrainPlan, Remaining};
 pub use self::errors::may_pass;
 pub use self::facts::{FactsOptions, read_etcd};
-pub use self::kubeconfig::{files_of, read_file as read_kubeconfig, server_of};
+pub use self::kubeconfig::{
+    EXEC_PLUGIN, PLUGIN_CANNOT_START, PLUGIN_TIMED_OUT, files_of, read_file as read_kubeconfig, server_of,
+};
 pub use self::node::{CORDONED_BY, absent};
 pub use self::pods::PodOnNode;
 pub use self::prepare::{Patch, Preparation, Wishes};

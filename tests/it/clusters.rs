@@ -260,6 +260,54 @@ fn only_the_path_of_an_exec_plugin_is_shown_whatever_it_prints() {
     }
 }
 
+/// The client that starts a plugin has no limit for it.
+#[cfg(unix)]
+#[test]
+fn a_plugin_that_hangs_is_ended_with_its_children() {
+    let lab = Lab::new();
+    let plugin = "#!/bin/sh\n/bin/sleep 600 &\necho $! $$ > pids\necho $1\nwait\n";
+    lab.write("plugin.sh", plugin);
+    make_executable(&lab.path("plugin.sh"));
+    let output = lab.bare("exec-plugin 1 ./plugin.sh --json").exits(124);
+    assert_eq!(output.stdout, "--json\n");
+    let pids = std::fs::read_to_string(lab.path("pids")).unwrap();
+    let state = |pid: &str| std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // What was killed may still wait for its parent to notice it.
+    let runs = |pid: &&str| !["", "Z", "X"].contains(&state(pid).split(' ').nth(2).unwrap_or_default());
+    let begun = std::time::Instant::now();
+    while let Some(pid) = pids.split_whitespace().find(runs) {
+        assert!(begun.elapsed().as_secs() < 10, "{pid} still runs");
+        std::thread::yield_now();
+    }
+    lab.write("plugin.sh", "#!/bin/sh\nexit 3\n");
+    let _its_own = lab.bare("exec-plugin 60 ./plugin.sh").exits(3);
+    let _none = lab.bare("exec-plugin 60 ./there-is-none").exits(126);
+}
+
+#[cfg(unix)]
+fn make_executable(file: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// So a plugin cannot outlive its limit, also if its credentials expire during a run.
+#[cfg(target_os = "linux")]
+#[test]
+fn this_program_runs_a_plugin_that_asks_nobody() {
+    let (lab, _cluster) = cluster(Layout::V1);
+    lab.write("plugin.sh", "#!/bin/sh\ntr '\\0' ' ' < /proc/$PPID/cmdline > parent\nexit 3\n");
+    make_executable(&lab.path("plugin.sh"));
+    let mut kubeconfig: serde_json::Value =
+        serde_yaml::from_str(&std::fs::read_to_string(lab.path("admin.yaml")).unwrap()).unwrap();
+    kubeconfig["users"][0]["user"] = json!({ "exec": {
+        "apiVersion": "client.authentication.k8s.io/v1", "command": "./plugin.sh", "args": ["get-token"],
+    } });
+    lab.write("exec.yaml", kubeconfig.to_string());
+    let _failed = lab.bare("cluster check -o json --kubeconfig exec.yaml").exits(7);
+    let parent = std::fs::read_to_string(lab.path("parent")).unwrap();
+    assert!(parent.trim_end().ends_with("/plugin.sh get-token") && parent.contains(" exec-plugin 60 "), "{parent}");
+}
+
 #[cfg(unix)]
 #[test]
 fn without_a_terminal_an_exec_plugin_is_told_to_ask_nothing() {
