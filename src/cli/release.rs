@@ -10,7 +10,7 @@ use super::documents::{ReleaseList, ReleaseVerification};
 use crate::fault::{Exit, Fault};
 use crate::release::archive::{Archive, version_in};
 use crate::release::download::{Cache, Cached};
-use crate::release::extract::{ExtractOptions, extract};
+use crate::release::extract::{ExtractOptions, check_data, extract};
 use crate::release::locate;
 use crate::report::document::RunResult;
 use crate::report::event::Event;
@@ -68,6 +68,7 @@ pub(crate) fn download(source: &Source, app: &mut App) -> Result<Ending> {
 fn verify(zip: &Path, sha256: Option<&str>, version: Option<&str>, app: &mut App) -> Result<Ending> {
     let (sha256, version) = (digest(sha256)?, named_version(zip, version)?);
     let archive = check(zip, sha256.as_ref(), version.as_ref(), &mut |event| app.event(&event))?;
+    check_data(&archive)?;
     let files = archive.paths().count();
     let msg = format!(
         "{}: {}, {}, sha256 {}",

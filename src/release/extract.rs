@@ -62,6 +62,15 @@ pub fn extract(archive: &Path, dest: &Path, options: &ExtractOptions, events: Si
     })
 }
 
+/// Inflates every file of an archive and checks its size and CRC, and writes nothing.
+///
+/// # Errors
+/// `ReleaseDamaged`.
+pub fn check_data(archive: &Archive) -> Result<()> {
+    let (options, progress) = (WriteOptions { digests: false, durable: false }, Progress::default());
+    archive.entries.iter().try_for_each(|entry| inflate::inflate(archive, entry, &[], options, &progress).map(drop))
+}
+
 pub(super) struct Unpacked {
     pub sizes: BTreeMap<String, u64>,
     /// By path; empty unless requested.

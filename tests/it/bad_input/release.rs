@@ -41,6 +41,26 @@ fn secrets_of_a_releases_url_are_in_no_file() {
     }
 }
 
+/// Its table of contents is whole.
+#[test]
+fn release_verify_checks_the_data_of_each_file() {
+    let words = b"these words are in the archive once";
+    let mut zip = ZipWriter::new_append(Cursor::new(good())).unwrap();
+    let stored = SimpleFileOptions::default().compression_method(zip::CompressionMethod::Stored);
+    zip.start_file("CalicoWindows/notes.txt", stored).unwrap();
+    zip.write_all(words).unwrap();
+    let mut zip = zip.finish().unwrap().into_inner();
+    let lab = Lab::new();
+    lab.write(NAME, &zip);
+    let _whole = lab.bare(&format!("release verify {NAME}")).exits(0);
+    let at = zip.windows(words.len()).position(|part| part == words).unwrap();
+    zip[at] ^= 1;
+    lab.write(NAME, &zip);
+    let damaged = lab.bare(&format!("release verify {NAME} -o json")).exits(6).json();
+    assert_eq!(damaged["error"]["id"], "ReleaseDamaged", "{damaged:#}");
+    assert!(damaged["error"]["what"].as_str().unwrap().contains("entry `notes.txt`: its CRC is"), "{damaged:#}");
+}
+
 #[test]
 fn an_invalid_archive_is_refused() {
     let zeros = "install -y --release calico-windows-v3.32.1.zip --sha256 \
