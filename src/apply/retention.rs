@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::receipt::Receipt;
 use super::standing::Standing;
-use super::store::Original;
+use super::store::{Original, Remains};
 use super::{stale_files, store};
 use crate::node::Node;
 use crate::plan::Owned;
@@ -39,15 +39,13 @@ pub fn tidy(node: &dyn Node, standing: &Standing, events: Sink) {
 pub(super) fn collect(node: &dyn Node, receipts: &[&Receipt], settled: &Owned, events: Sink) {
     let needed = needed(receipts, &BOUNDS, |names| store::size(node, names));
     let trimmed = surplus(receipts, &BOUNDS).iter().try_for_each(|receipt| receipt.remove(node));
-    match trimmed.and_then(|()| store::collect(node, receipts, &needed, settled)) {
-        Ok(remains) => {
-            remains.originals.iter().for_each(|original| events(kept(original)));
-            remains.folders.iter().for_each(|folder| events(files_kept(folder)));
-        }
-        Err(error) => {
-            let message = format!("the store still holds what nothing needs any more: {error:#}");
-            events(Event::Warning { id: "StoreNotTidy", message });
-        }
+    let remains = store::collect(node, receipts, &needed, settled)
+        .unwrap_or_else(|error| Remains { failed: Some(error), ..Remains::default() });
+    remains.originals.iter().for_each(|original| events(kept(original)));
+    remains.folders.iter().for_each(|folder| events(files_kept(folder)));
+    if let Some(error) = trimmed.err().or(remains.failed) {
+        let message = format!("the store still holds what nothing needs any more: {error:#}");
+        events(Event::Warning { id: "StoreNotTidy", message });
     }
 }
 

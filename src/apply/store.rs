@@ -242,6 +242,8 @@ pub struct Remains {
     pub originals: Vec<Original>,
     /// The folders with files of the user.
     pub folders: Vec<WinPath>,
+    /// The first error of what could not be removed: the rest was.
+    pub failed: Option<anyhow::Error>,
 }
 
 /// Removes what no generation needs any more: secrets first of all. See [`discard_tree`] for what remains of a tree. An
@@ -249,7 +251,7 @@ pub struct Remains {
 /// `receipts`: all of them.
 ///
 /// # Errors
-/// When something cannot be removed.
+/// When it is not known what must be kept.
 pub fn collect(node: &dyn Node, receipts: &[&Receipt], needed: &BTreeSet<String>, settled: &Owned) -> Result<Remains> {
     let mut needed = needed.clone();
     let mut remains = Remains::default();
@@ -273,10 +275,17 @@ pub fn collect(node: &dyn Node, receipts: &[&Receipt], needed: &BTreeSet<String>
             if needed.contains(&name) || name == FOREIGN {
                 continue;
             }
-            if path.is_dir() {
-                remains.folders.extend(discard_tree(node, receipts, &name)?);
+            let removed = if path.is_dir() {
+                discard_tree(node, receipts, &name)
             } else {
-                fs::remove_file(&path).with_context(|| format!("remove {} from the store", path.display()))?;
+                fs::remove_file(&path)
+                    .map(|()| None)
+                    .with_context(|| format!("remove {} from the store", path.display()))
+            };
+            // One that cannot be removed must not keep a token of another one on the disk.
+            match removed {
+                Ok(folder) => remains.folders.extend(folder),
+                Err(error) => remains.failed = remains.failed.or(Some(error)),
             }
         }
     }
@@ -403,4 +412,27 @@ fn entries(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
         entries.push((entry.file_name().to_string_lossy().into_owned(), entry.path()));
     }
     Ok(entries)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::sandbox::SandboxNode;
+
+    #[test]
+    fn what_cannot_be_removed_keeps_nothing_else_in_the_store() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = SandboxNode::open(dir.path()).unwrap();
+        let plain: Vec<PathBuf> = (0..20).map(|n| node.disk(&tree(&format!("tree-{n}")))).collect();
+        plain.iter().for_each(|folder| fs::create_dir_all(folder).unwrap());
+        // Its logs are kept, and the folder for them cannot be made.
+        let stuck = node.disk(&tree("stuck"));
+        fs::create_dir_all(stuck.join("logs")).unwrap();
+        fs::write(stuck.join("logs/calico-node.log"), "").unwrap();
+        fs::write(node.disk(&WinPath::known(STATE_DIR).join("logs")), "").unwrap();
+
+        let remains = collect(&node, &[], &BTreeSet::new(), &Owned::new()).unwrap();
+        assert_eq!(remains.failed.unwrap().to_string(), "keep Calico's logs");
+        assert_eq!((plain.iter().filter(|folder| folder.exists()).count(), stuck.exists()), (0, true));
+    }
 }
