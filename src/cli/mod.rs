@@ -2,14 +2,15 @@
 
 mod args;
 mod checks;
+mod clock;
 mod cluster;
 mod command;
 mod components;
 mod config;
 mod credentials;
 pub mod documents;
-mod history;
 mod exec_plugin;
+mod history;
 mod import;
 mod logs;
 mod offline;
@@ -23,14 +24,15 @@ mod status;
 mod usage;
 
 use std::ffi::OsString;
+use std::time::SystemTime;
 
 use anyhow::Result;
 use clap::FromArgMatches;
 use clap_complete::CompleteEnv;
 
+use crate::cluster::EXEC_PLUGIN;
 use crate::fault::{Exit, Fault};
 use crate::report::document::RunResult;
-use crate::cluster::EXEC_PLUGIN;
 use crate::report::reporter::{Format, Reporter};
 use crate::report::stdout_queue;
 use crate::run::app::{self, App};
@@ -48,12 +50,12 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
     // A call by shell completion ends here.
     CompleteEnv::with_factory(command::to_complete).var(COMPLETE).complete();
     let mut args: Vec<OsString> = args.into_iter().collect();
-    // Short for `--help`, and the same text.
-    if args.get(1).is_some_and(|word| word == "help") {
     // Not a command for people, and its words are another program's.
     if args.get(1).is_some_and(|word| word == EXEC_PLUGIN) {
         return exec_plugin::run(&args[2..]);
     }
+    // Short for `--help`, and the same text.
+    if args.get(1).is_some_and(|word| word == "help") {
         args.remove(1);
         args.push("--help".into());
     }
@@ -68,7 +70,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
         None => Reporter::new(style, &run),
     };
     let mut app = App::new(cli.global, reporter, args);
-    let ending = match answered(&cli.verb, &app).and_then(|()| dispatch(cli.verb, &mut app)) {
+    let begun = clock::check(SystemTime::now()).map_err(Into::into).and_then(|()| answered(&cli.verb, &app));
+    let ending = match begun.and_then(|()| dispatch(cli.verb, &mut app)) {
         Ok(ending) => ending,
         Err(error) => Ending::Result(Box::new(RunResult::failed(&error))),
     };
