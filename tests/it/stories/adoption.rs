@@ -90,6 +90,42 @@ fn a_plan_says_what_happens_to_the_scripts_services() {
     }
 }
 
+/// A file of ours that an undo needs, for SYSTEM and Administrators only.
+fn is_record(name: &str) -> bool {
+    let below = name.strip_prefix("C/ProgramData/calicoctl-win/").and_then(|name| name.strip_suffix(" 600"));
+    below.is_some_and(|name| name.starts_with("receipts/") || name.starts_with("journal"))
+}
+
+/// An undo needs the values of the scripts' services, so journal and receipt have them: only SYSTEM and Administrators
+/// may read the state folder.
+#[test]
+fn secrets_of_an_adopted_service_are_in_no_output_and_no_log() {
+    let lab = scripts_node();
+    for words in [
+        "plan -v",
+        "install -y -v -o ndjson",
+        "receipt show -o json",
+        "receipt show",
+        "plan --uninstall -o json",
+        "uninstall -y -v -o ndjson",
+    ] {
+        let output = lab.run(words).exits(0);
+        assert!(!format!("{output}").contains("s3cret"), "{words}: {output}");
+        let found = lab.picture().files_with("s3cret");
+        // And the sandbox's registry, while the services are in it.
+        let may = |name: &String| name == "node.yaml" || is_record(name);
+        assert!(found.iter().all(may), "{words}: {found:?}");
+    }
+    let lab = scripts_node();
+    let _killed = lab.fails_at("put running CalicoNode#2=exit-before", "install -y").exits(137);
+    let found = lab.picture().files_with("s3cret");
+    assert!(found.iter().any(|name| name.contains("/journal")), "{found:?}");
+    for words in ["status", "status -o json", "resume --undo -y -v -o ndjson"] {
+        let output = lab.run(words);
+        assert!(!format!("{output}").contains("s3cret"), "{words}: {output}");
+    }
+}
+
 #[test]
 fn status_says_that_the_scripts_calico_runs_and_how_to_adopt_it() {
     let lab = scripts_node();
