@@ -278,15 +278,32 @@ pub fn judge(path: &WinPath, root: PathBuf, caller: &Caller, look: &dyn Fn(&Path
 
 /// An unpredictable name beside a folder, so that nobody can have taken it.
 pub fn aside(folder: &Path) -> PathBuf {
-    use std::hash::{BuildHasher, RandomState};
     let name = folder.file_name().unwrap_or_default().to_string_lossy();
-    // Keyed by the system's random numbers.
-    folder.with_file_name(format!("{name}.untrusted-{:016x}", RandomState::new().hash_one(name.as_ref())))
+    folder.with_file_name(format!("{name}.untrusted-{}", unpredictable()))
+}
+
+/// The same in the folder of temporary files, where others may be able to create files, too.
+pub fn temporary(name: &str, end: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("{name}-{}{end}", unpredictable()))
+}
+
+/// Keyed by the system's random numbers.
+fn unpredictable() -> String {
+    use std::hash::{BuildHasher, RandomState};
+    format!("{:016x}", RandomState::new().hash_one(0))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_name_of_a_temporary_file_can_be_guessed() {
+        let names: Vec<PathBuf> = (0..2).map(|_| temporary("20260102T150405-00002a", ".log")).collect();
+        let [one, other] = names.as_slice() else { panic!("{names:?}") };
+        assert!(one != other && one.extension().is_some_and(|end| end == "log"), "{names:?}");
+        assert_eq!(one.parent(), Some(std::env::temp_dir().as_path()));
+    }
 
     #[test]
     fn a_file_chain_has_every_folder_every_link_and_the_target() {

@@ -1,6 +1,7 @@
 //! Opens the node for a run: elevated, safe, locked, logged.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use crate::calico::services::FOLDER as INSTALL_DIR;
 use crate::config::types;
 use crate::facts::NodeFacts;
 use crate::fault::{Exit, Fault};
-use crate::node::{Node, STATE_DIR};
+use crate::node::{Node, STATE_DIR, trust};
 use crate::report::event::Event;
 use crate::report::log::Log;
 use crate::values::WinPath;
@@ -151,13 +152,18 @@ impl App {
         if self.global.log_file.is_none()
             && let Some(log) = self.reporter.log.take()
         {
-            let kept = std::env::temp_dir().join(log.path.file_name().unwrap_or_default());
-            if std::fs::copy(&log.path, &kept).is_ok() {
+            let kept = trust::temporary(&self.run, ".log");
+            if copy_to_new(&log.path, &kept).is_ok() {
                 self.reporter.log = Log::open(&kept).ok();
                 self.record().log = Some(kept);
             }
         }
     }
+}
+
+/// Copies a file, but not over another one.
+fn copy_to_new(from: &Path, to: &Path) -> std::io::Result<u64> {
+    std::io::copy(&mut File::open(from)?, &mut File::create_new(to)?)
 }
 
 /// Refuses a session without administrator rights.

@@ -14,7 +14,7 @@ use crate::calico::layout::{Build, Layout};
 use crate::config::Layered;
 use crate::fault::{Exit, Fault};
 use crate::item::{Id, Manifest, State, Tree};
-use crate::node::{Node, STATE_DIR, files};
+use crate::node::{Node, STATE_DIR, files, trust};
 use crate::release::{self, download::Cache, stage::StageOptions};
 use crate::report::event::Event;
 use crate::report::text;
@@ -244,8 +244,9 @@ struct Scratch(PathBuf);
 
 impl Scratch {
     fn new() -> Result<Self> {
-        let path = std::env::temp_dir().join(format!("calicoctl-win-{}", super::app::run_id()));
-        std::fs::create_dir_all(&path).with_context(|| format!("make {}", path.display()))?;
+        let path = trust::temporary("calicoctl-win", "");
+        // Not one that is there already.
+        std::fs::create_dir(&path).with_context(|| format!("make {}", path.display()))?;
         Ok(Self(path))
     }
 }
