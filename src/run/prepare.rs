@@ -16,7 +16,7 @@ use super::login::{self, Wanted};
 use super::options::{DrainFlags, Source};
 use super::pipeline::Planned;
 use super::sources::{Sources, access_of, settings_diff, whole};
-use super::stage::{Purpose, Release, find_release};
+use super::stage::{Purpose, Release, find_release, try_program};
 use super::{checks, drain};
 use crate::apply::converge;
 use crate::apply::receipt::About;
@@ -264,6 +264,9 @@ fn about(config: &str, effective: &str, resolved: &Resolved, manifest: &Manifest
 impl Prepared {
     /// Fetches what the plan left open, and puts everything it needs into the store.
     pub fn complete(&mut self, op: &mut Operation<'_>) -> Result<()> {
+        if let Some(tree) = self.release.tree.as_ref().filter(|_| self.release.is_new) {
+            try_program(op.app, op.node, tree, &self.about.calico_version)?;
+        }
         let cluster = op.context.cluster(op.node)?;
         if let Some(login) = &self.login {
             self.check_release(cluster, login)?;

@@ -27,6 +27,8 @@ pub(crate) struct Release {
     pub manifest: Manifest,
     /// None if the files need not be read: they are in place already.
     pub tree: Option<PathBuf>,
+    /// It was staged in the node's store just now, and its program has not run here yet.
+    pub is_new: bool,
     /// A folder that is deleted with this value: a plan stages beside the node, not on it.
     _scratch: Option<Scratch>,
 }
@@ -40,7 +42,7 @@ pub(crate) fn find_release(op: &mut Operation<'_>, resolved: &Resolved, purpose:
         let place = if tree.is_some() { "kept" } else { "in place" };
         let message = format!("Calico {} is {place}", manifest.version);
         app.event(&Event::PhaseSkipped { phase: "release", reason: message });
-        return Ok(Release { manifest, tree, _scratch: None });
+        return Ok(Release { manifest, tree, is_new: false, _scratch: None });
     }
     app.phase("release", |app| {
         let source = reachable(app, &settings.calico.source, &settings.calico.version)?;
@@ -75,12 +77,12 @@ pub(crate) fn find_release(op: &mut Operation<'_>, resolved: &Resolved, purpose:
             manifest.archive.as_ref().map_or_else(String::new, |digest| format!(", sha256 {} ok", digest.short()));
         let message =
             format!("Calico {}, {} files, {}{digest}", manifest.version, manifest.files.len(), text::bytes(size));
-        Ok((Release { manifest, tree: Some(tree), _scratch: scratch }, message))
+        let is_new = purpose == Purpose::Install;
+        Ok((Release { manifest, tree: Some(tree), is_new, _scratch: scratch }, message))
     })
 }
 
-/// Extracts a release into the node's store, verified, and runs its program for its version. Returns its manifest and
-/// its folder.
+/// Extracts a release into the node's store, verified. Returns its manifest and its folder.
 fn into_store(
     app: &mut App,
     node: &dyn Node,
@@ -94,7 +96,6 @@ fn into_store(
     }
     let options = StageOptions { version, sha256, layout: &check_layout };
     let manifest = release::stage::stage(release, &dest, &options, &mut |event| app.event(&event))?;
-    runs(app, node, &dest, version)?;
     let receipts: Vec<&Receipt> = standing.receipts.iter().collect();
     let kept = store::discard_tree(node, &receipts, manifest.digest().as_str()).context("replace a staged release")?;
     kept.iter().for_each(|folder| app.event(&retention::files_kept(folder)));
@@ -114,15 +115,16 @@ pub(crate) fn again(op: &mut Operation<'_>, about: &About) -> Result<Option<(Man
     app.phase("release", |app| {
         let release = (archive.as_path(), Some(sha256));
         let staged = into_store(app, *node, &context.standing, release, &about.calico_version)?;
+        try_program(app, *node, &staged.1, &about.calico_version)?;
         let message =
             format!("Calico {}, from the archive that is still here (sha256 {})", about.calico_version, sha256.short());
         Ok((Some(staged), message))
     })
 }
 
-/// Runs the new program for its version while the current installation still works: one that does not run here, or is
-/// of another version, would otherwise fail while the services are stopped.
-fn runs(app: &mut App, node: &dyn Node, tree: &Path, version: &CalicoVersion) -> Result<()> {
+/// Runs the new program for its version, once the change is confirmed and while the current installation still works:
+/// one that does not run here, or is of another version, would otherwise fail while the services are stopped.
+pub(crate) fn try_program(app: &mut App, node: &dyn Node, tree: &Path, version: &CalicoVersion) -> Result<()> {
     let layout = Layout::of(version)?;
     let name = layout.node_binary();
     let said = node.ask(&tree.join(name), layout.version_words()).map_err(|error| {

@@ -124,8 +124,10 @@ fn a_release_that_does_not_run_here_is_refused_while_the_old_one_works() {
         ),
     ] {
         let folder = release_with(&lab, "v3.30.3", file, text);
-        let refused =
-            lab.run(&format!("upgrade -y --release {folder} --set calico.version=v3.30.3 -o json")).exits(6).json();
+        let upgrade = format!("upgrade --allow-downgrade --release {folder} --set calico.version=v3.30.3 -o json");
+        let unasked = lab.run(&upgrade).exits(64).json();
+        assert_eq!(unasked["error"]["id"], "ConfirmationNeeded", "its program ran before the question: {unasked}");
+        let refused = lab.run(&format!("{upgrade} -y")).exits(6).json();
         assert_eq!((&refused["error"]["id"], &refused["changed"]), (&json!(id), &json!(false)), "{refused}");
         lab.picture_without_state().same_as(&before);
         assert_eq!(runs(&lab), healthy("v3.32.1"));

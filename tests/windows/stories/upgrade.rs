@@ -58,7 +58,7 @@ fn a_program_that_does_not_run_is_detected_before_anything_stops() {
     let version = "v3.30.3".parse().unwrap();
     let archive = calicoctl_win::sandbox::release::SyntheticRelease::build(&version);
     let file = house.machine.file("calico-windows-v3.30.3.zip", archive);
-    let words = ["upgrade", "--yes", "-c", &house.config, "--release", &file, "-o", "json"];
+    let words = ["upgrade", "--yes", "--allow-downgrade", "-c", &house.config, "--release", &file, "-o", "json"];
     let refused = house.machine.run(&words).exits(6).json();
     assert_eq!(
         (&refused["error"]["id"], &refused["changed"]),
