@@ -3,6 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use crate::fault::{Exit, Fault};
+use crate::report::document::RunResult;
+use crate::report::reporter::{Format, Reporter, Style};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -18,7 +20,17 @@ pub(super) fn check(now: SystemTime) -> Result<(), Fault> {
     }
     let when = if now < usable.start { "before 1970" } else { "after the year 8900" };
     let what = format!("the date of this machine's clock is {when}");
-    Err(Fault::new(Exit::Failed, "ClockUnusable", what).hint("set the clock, then run the command again: Set-Date"))
+    Err(Fault::new(Exit::Failed, "ClockUnusable", what).hint("set the clock (Set-Date), then run the command again"))
+}
+
+/// Reports that, and returns the exit code. Not as NDJSON, whose lines have the time.
+pub(super) fn refused(mut style: Style, fault: Fault) -> i32 {
+    if style.format == Format::Ndjson {
+        style.format = Format::Json;
+    }
+    let result = RunResult::failed(&fault.into());
+    Reporter::new(style, "").finish(&result);
+    result.exit_code
 }
 
 #[cfg(test)]

@@ -64,14 +64,17 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
         Err(error) => return usage::usage(error, &args),
     };
     let style = cli.global.style();
+    // Before anything asks for the time.
+    if let Err(fault) = clock::check(SystemTime::now()) {
+        return clock::refused(style, fault);
+    }
     let run = cli.global.detached_run.clone().unwrap_or_else(app::run_id);
     let reporter = match &cli.global.confirmed {
         Some(plan) => Reporter::taking_over(style, &run, plan.lines),
         None => Reporter::new(style, &run),
     };
     let mut app = App::new(cli.global, reporter, args);
-    let begun = clock::check(SystemTime::now()).map_err(Into::into).and_then(|()| answered(&cli.verb, &app));
-    let ending = match begun.and_then(|()| dispatch(cli.verb, &mut app)) {
+    let ending = match answered(&cli.verb, &app).and_then(|()| dispatch(cli.verb, &mut app)) {
         Ok(ending) => ending,
         Err(error) => Ending::Result(Box::new(RunResult::failed(&error))),
     };

@@ -8,7 +8,7 @@ use super::{Finding, Input, Judge, Row, Severity};
 use crate::calico::networks;
 use crate::calico::services::SERVICES;
 use crate::facts::{CniConfig, Features, NodeFacts, Part, RuntimeKind, ServiceFacts, Survey};
-use crate::settings::Backend;
+use crate::settings::{Backend, unmatched_network};
 
 /// A release takes about 250 MB unpacked, and the previous one is kept until the new one works.
 const DISK_SPACE: u64 = 1 << 30;
@@ -32,6 +32,18 @@ pub(super) const ROWS: &[Row] = &[
         why: "the container runtime uses the first file in its CNI folder, so with two plugins the file names decide which one is used",
         fix: "move the other plugin's file out of the CNI folder, or set spec.calicoNetwork.backend: none to keep that plugin",
         judge: Judge::Machine(cni_config),
+    },
+    Row {
+        id: "KubeNetwork",
+        severity: Severity::Warning,
+        why: "with policy only, Felix looks for pods on the HNS networks that kubeNetwork matches, and enforces no policy on others",
+        fix: "Get-HnsNetwork | select Name  # shows the networks\nset spec.calicoNetwork.kubeNetwork to an expression for the other plugin's network; nothing, if that plugin creates it with the first pod",
+        judge: Judge::Machine(|survey, _, input| match input.network() {
+            None => Unknown("no backend is decided".into()),
+            Some(network) if network.backend != Backend::None => Skip("Calico has a network of its own".into()),
+            Some(network) => unmatched_network(&network.kube_network, survey.networks.keys().map(String::as_str))
+                .map_or_else(|| Pass(network.kube_network.clone()), Fail),
+        }),
     },
     Row {
         id: "NoFlannel",

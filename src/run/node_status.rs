@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use jiff::Timestamp;
-use regex::Regex;
 
 use super::app::App;
 use super::drift::drift;
@@ -29,7 +28,7 @@ use crate::report::document::{
     CniStatus, CredentialStatus, KubernetesNode, MixedVni, NetworkStatus, NodeStatus, OnTrial, Overall, Problem,
     RunInProgress, ServiceStatus,
 };
-use crate::settings::{Backend, Datastore, Limits};
+use crate::settings::{self, Backend, Datastore, Limits};
 use crate::values::WinPath;
 
 /// How long the cluster may take to report the Node; status must answer without it too.
@@ -175,7 +174,7 @@ fn fill(
     if about.backend == Backend::None
         && let Some(unmatched) = unmatched(node, &status.networks)
     {
-        status.problem("KubeNetworkUnmatched", unmatched, "explain KubeNetworkUnmatched");
+        status.problem("KubeNetwork", unmatched, "explain KubeNetwork");
     }
     let own = receipt.target.world.keys().find_map(|id| match id {
         Id::File(path) if path.name() == "calico-kube-config" => Some(path.clone()),
@@ -205,14 +204,8 @@ fn fill(
 fn unmatched(node: &dyn Node, networks: &[NetworkStatus]) -> Option<String> {
     // If it cannot be read, the services have not started with it.
     let config = agent::read_config(node).ok()?;
-    let pattern = config.felix.env.get("KUBE_NETWORK")?;
-    let matches = Regex::new(pattern).ok()?;
-    if networks.iter().any(|network| matches.is_match(&network.name)) {
-        return None;
-    }
-    let names: Vec<&str> = networks.iter().map(|network| network.name.as_str()).collect();
-    let there = if names.is_empty() { "there is none".into() } else { format!("there are: {}", names.join(", ")) };
-    Some(format!("no HNS network matches kubeNetwork `{pattern}`, so Felix enforces no policy; {there}"))
+    let names = networks.iter().map(|network| network.name.as_str());
+    settings::unmatched_network(config.felix.env.get("KUBE_NETWORK")?, names)
 }
 
 /// Returns the CNI configuration that exists now: that of the current generation, or the one that an interrupted first

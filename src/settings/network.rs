@@ -2,6 +2,7 @@
 
 use std::net::Ipv4Addr;
 
+use regex::Regex;
 use serde::Serialize;
 
 use super::backend::{self, Undecided};
@@ -215,6 +216,17 @@ pub fn cluster_vni(felix: &FelixFacts) -> Result<Vni, String> {
     felix.vxlan_vni.map_or(Ok(Vni::DEFAULT), Vni::try_from).map_err(|problem| {
         format!("FelixConfiguration `default` has a vxlanVNI that Windows does not support: {problem}")
     })
+}
+
+/// Returns why Felix finds no pods with policy only: no HNS network has a name that `pattern` matches.
+pub fn unmatched_network<'a>(pattern: &str, networks: impl Iterator<Item = &'a str>) -> Option<String> {
+    let matches = Regex::new(pattern).ok()?;
+    let names: Vec<&str> = networks.collect();
+    if names.iter().any(|name| matches.is_match(name)) {
+        return None;
+    }
+    let there = if names.is_empty() { "there is none".into() } else { format!("there are: {}", names.join(", ")) };
+    Some(format!("no HNS network matches kubeNetwork `{pattern}`, so Felix enforces no policy; {there}"))
 }
 
 /// Why a node's VNI does not go with the cluster's; none if it does, or if there is no VXLAN.

@@ -2,6 +2,10 @@
 
 use super::*;
 
+fn policy_only(scene: &mut Scene) {
+    scene.settings.as_mut().unwrap().network.backend = Backend::None;
+}
+
 pub(super) const STORIES: &[Story] = &[
     story(
         "RuntimeRunning",
@@ -16,6 +20,16 @@ pub(super) const STORIES: &[Story] = &[
         },
         |scene| scene.node.leave_out(Part::Survey, "a service refused it"),
     ),
+    Story {
+        good: |scene| {
+            policy_only(scene);
+            survey_of(scene).networks.insert("Calico2".into(), "L2Bridge".into());
+        },
+        ..story("KubeNetwork", policy_only, |scene| {
+            policy_only(scene);
+            scene.node.leave_out(Part::Survey, "a service refused it");
+        })
+    },
     story(
         "NoFlannel",
         |scene| {

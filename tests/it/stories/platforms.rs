@@ -51,7 +51,7 @@ fn policy_only_without_a_network_that_felix_looks_at_is_not_healthy() {
     assert_eq!(status["overall"], "Degraded", "{status:#}");
     let said = "no HNS network matches kubeNetwork `azure.*`, so Felix enforces no policy; there are: cbr0, nat";
     let problem = &status["problems"][0];
-    assert_eq!((&problem["id"], &problem["message"]), (&"KubeNetworkUnmatched".into(), &said.into()), "{status:#}");
+    assert_eq!((&problem["id"], &problem["message"]), (&"KubeNetwork".into(), &said.into()), "{status:#}");
 }
 
 #[test]
