@@ -134,6 +134,12 @@ func confd(dir string) int {
 		logf("FATAL", "no %s", templates)
 		return 1
 	}
+	// In its working folder, as in confd's own configuration.
+	for _, name := range []string{"peerings.ps1", "blocks.ps1"} {
+		if err := os.WriteFile(name, []byte("# rendered\n"), 0o644); err != nil {
+			logf("ERROR", "%v", err)
+		}
+	}
 	told := started("confd")
 	announce("confd")
 	return serve("confd", told)
