@@ -407,7 +407,7 @@ impl Output {
     /// Both streams, with everything masked that differs from run to run.
     pub fn screen(&self) -> String {
         let masks = [
-            (r"\d{8}T\d{6}-[0-9a-f]{6}", "RUN"),
+            (r"\d{8}T\d{6}-[0-9a-f]{6}(?:-[0-9a-f]{16})?", "RUN"),
             (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "TIME"),
             (
                 r"\d{4}-\d\d-\d\d\s+\d\d:\d\d(:\d\d)?\s+\S+\s+(\((in\s+)?[0-9dhmsay\s]+(ago)?\)|\d+( days|[hms])( \d\d[ms])?)",
