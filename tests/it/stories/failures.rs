@@ -130,7 +130,7 @@ fn a_second_run_at_the_same_time_is_refused_and_reading_is_not() {
 
     let status = lab.run("status").exits(12);
     assert!(status.stdout.contains("interrupted: install (run "), "{status}");
-    assert!(status.stdout.contains("Undo: calicoctl-win resume --undo"), "{status}");
+    assert!(status.stdout.contains("Undo it instead: calicoctl-win resume --undo"), "{status}");
     let _resumed = lab.run("install -y").exits(0);
     assert_eq!(lab.run("status -o json").exits(0).json()["overall"], "Healthy");
 

@@ -369,10 +369,8 @@ fn status_shows_that_the_cluster_has_another_vni() {
     let shown = lab.run("status").exits(12).stdout;
     assert!(shown.starts_with("OVERALL: DEGRADED "), "{shown}");
     assert!(shown.contains("\n! VNI 5000 here, 4096 in FelixConfiguration"), "{shown}");
-    assert!(
-        shown.contains("change this node: calicoctl-win reconfigure --set calicoNetwork.vxlan.vxlanVNI=4096"),
-        "{shown}"
-    );
+    assert!(shown.contains("\n    calicoctl-win reconfigure --set calicoNetwork.vxlan.vxlanVNI=4096"), "{shown}");
+    assert!(shown.contains("Or set spec.vxlanVNI of FelixConfiguration"), "{shown}");
     // Waiting does not change it.
     let _at_once = lab.run("status --wait").exits(12);
     lab.edit_object("felixconfigurations.crd.projectcalico.org", "default", |felix| {
