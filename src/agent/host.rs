@@ -300,10 +300,9 @@ fn run_component(
             }
             Moment::Stopped => {}
             Moment::Runs => {
-                let absent = |name: &&str| !node.disk(&command.dir.join(name)).exists();
+                let absent = |name: &&str| role == Role::Confd && !node.disk(&command.dir.join(name)).exists();
                 let unrendered: Vec<&str> = RENDERED.into_iter().filter(absent).collect();
-                let unrendered: &[&str] = if role == Role::Confd { &unrendered } else { &[] };
-                board.log_error(streams.watch().error(unrendered, now));
+                board.log_error(streams.watch().error(&unrendered, now));
             }
         }
         match moment {
