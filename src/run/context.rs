@@ -20,12 +20,11 @@ use crate::apply::node_object::NodeObject;
 use crate::apply::standing::Standing;
 use crate::cluster::{Cluster, DrainOptions, FactsOptions};
 use crate::config::{Layered, Origin};
-use crate::facts::{Adapter, ClusterFacts, ETCD, NodeFacts, Part};
+use crate::facts::{Adapter, ClusterFacts, NodeFacts, Part};
 use crate::fault::{Exit, Fault};
 use crate::node::{Node, survey};
 use crate::platform::{self, metadata::Metadata};
 use crate::preflight;
-use crate::report::document::Failure;
 use crate::settings::{self, ClusterSide, Reboot, Resolved, RunSettings};
 
 /// How long the cluster may take for an answer that a change does without.
@@ -291,9 +290,6 @@ fn ask_cluster(
     let asked = if run.connection.host_process { asked.map_err(host_process::from_a_pod) } else { asked };
     let (name, mut found) = asked?;
     let etcd = login::etcd(app, node, cluster, (layered, run), &name, &mut found);
-    if let Err(error) = &etcd {
-        found.unanswered.insert(ETCD.into(), Failure::new(error).line());
-    }
     Ok((found, etcd))
 }
 
@@ -351,10 +347,8 @@ impl Remote {
         // The client's files are on the node.
         if let Some(node) = &self.node {
             let config = (&self.layered, &self.run);
-            let asked = login::etcd(app, &**node, &self.cluster, config, name.unwrap_or_default(), &mut found);
-            if let Err(error) = asked {
-                found.unanswered.insert(ETCD.into(), Failure::new(&error).line());
-            }
+            // A failure is a fact, too.
+            drop(login::etcd(app, &**node, &self.cluster, config, name.unwrap_or_default(), &mut found));
         }
         Ok(found)
     }

@@ -70,7 +70,7 @@ fn ask(app: &mut App, node: &dyn Node, config: &AgentConfig, datastore: &Datasto
             if let Some(files) = &files {
                 etcd::check(files, node.now())?;
             }
-            login::try_members(app, endpoints, files.as_ref(), LIMIT)
+            login::try_members(app, endpoints, files.as_ref(), LIMIT).map(drop)
         }
         Datastore::Kubernetes => {
             let cluster = app.connector.as_services(node, config, Limits::within(LIMIT))?;

@@ -15,11 +15,12 @@ use crate::calico::etcd::EtcdFiles;
 use crate::calico::kubeconfig::{self, NodeCredentials};
 use crate::cluster::{Cluster, Issued, Needs, TokenFrom, etcd, read_etcd, read_kubeconfig, renewal_forbidden};
 use crate::config::Layered;
-use crate::facts::ClusterFacts;
+use crate::facts::{ClusterFacts, ETCD};
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::node::trust::{self, Use};
 use crate::paths;
+use crate::report::document::Failure;
 use crate::sandbox;
 use crate::settings::{self, Connection, Credentials, Datastore, EtcdTls, Kubernetes, RunSettings};
 use crate::values::{Secret, WinPath};
@@ -188,9 +189,24 @@ pub(crate) struct Etcd {
     pub ours: bool,
 }
 
-/// Gets and checks them, tries the members, and reads what Calico keeps there into the cluster's facts. `name`: of the
-/// Node.
+/// Gets and checks them, tries the members, and reads what Calico keeps there into the cluster's facts; or writes into
+/// these why not. `name`: of the Node.
 pub(crate) fn etcd(
+    app: &mut App,
+    node: &dyn Node,
+    cluster: &Cluster,
+    config: (&Layered, &RunSettings),
+    name: &str,
+    facts: &mut ClusterFacts,
+) -> Result<Etcd> {
+    let asked = ask_etcd(app, node, cluster, config, name, facts);
+    if let Err(error) = &asked {
+        facts.unanswered.insert(ETCD.into(), Failure::new(error).line());
+    }
+    asked
+}
+
+fn ask_etcd(
     app: &mut App,
     node: &dyn Node,
     cluster: &Cluster,
@@ -216,31 +232,26 @@ pub(crate) fn etcd(
         (None, None) => (None, false),
     };
     let limit = run.connection.timeout;
-    try_members(app, &endpoints, files.as_ref(), limit)?;
-    let reached = reached(app, &endpoints);
+    let reached = try_members(app, &endpoints, files.as_ref(), limit)?;
     if !reached.is_empty() {
         read_etcd(facts, name, &reached, files.as_ref(), limit)?;
     }
     Ok(Etcd { files, ours })
 }
 
-/// The members that can be reached from this machine: a sandbox has only loopback.
-fn reached(app: &App, endpoints: &[String]) -> Vec<String> {
-    let reached = |endpoint: &&String| app.global.sandbox.is_none() || sandbox::reaches(endpoint);
-    endpoints.iter().filter(reached).cloned().collect()
-}
-
-/// Tries every member that can be reached from this machine.
+/// Tries every member that can be reached from this machine, and returns these: a sandbox has only loopback.
 pub(crate) fn try_members(
     app: &mut App,
     endpoints: &[String],
     files: Option<&EtcdFiles>,
     limit: Duration,
-) -> Result<()> {
-    for down in etcd::try_endpoints(&reached(app, endpoints), files, limit)? {
+) -> Result<Vec<String>> {
+    let reached = |endpoint: &&String| app.global.sandbox.is_none() || sandbox::reaches(endpoint);
+    let tried: Vec<String> = endpoints.iter().filter(reached).cloned().collect();
+    for down in etcd::try_endpoints(&tried, files, limit)? {
         app.warn("EtcdMemberDown", down);
     }
-    Ok(())
+    Ok(tried)
 }
 
 pub(crate) fn etcd_files_at(node: &dyn Node, tls: &EtcdTls) -> Result<EtcdFiles> {
