@@ -10,7 +10,7 @@ mod live;
 mod log_watch;
 pub mod logs;
 mod network;
-mod network_backup;
+pub mod network_backup;
 pub mod os;
 mod process;
 pub mod renew;

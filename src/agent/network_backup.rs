@@ -86,8 +86,7 @@ impl NetworkBackup {
 
     fn look(node: &dyn Node) -> Result<Self> {
         let configs = configs(node)?;
-        let own: Vec<Ipv4Addr> =
-            configs.iter().flat_map(|(_, ip)| ip.addresses.iter().map(|cidr| cidr.addr())).collect();
+        let routes = lost_routes(node, &configs)?;
         let mut adapters: BTreeMap<String, IpConfig> = BTreeMap::new();
         for (name, config) in configs {
             let serves = serves(&config);
@@ -96,14 +95,8 @@ impl NetworkBackup {
                 adapters.insert(physical(&name).to_owned(), config);
             }
         }
-        let routes = node.list(Listing::Routes)?.into_iter().filter_map(|(id, state)| match (id, state) {
-            (Id::Route(prefix), State::Route { interface, next_hop, metric }) if is_lost(&prefix, &own) => {
-                Some(Route { prefix, adapter: physical(&interface).to_owned(), next_hop, metric })
-            }
-            _ => None,
-        });
         let remote_access = node.get(&remote_access())?.is_some();
-        Ok(Self { restored: false, adapters, routes: routes.collect(), remote_access })
+        Ok(Self { restored: false, adapters, routes, remote_access })
     }
 
     fn merged_over(mut self, before: Self) -> Self {
@@ -233,6 +226,25 @@ pub fn configs(node: &dyn Node) -> Result<Vec<(String, IpConfig)>> {
         .into_iter()
         .filter_map(|(id, state)| match (id, state) {
             (Id::Adapter(name), State::Adapter(config)) => Some((name, config)),
+            _ => None,
+        })
+        .collect())
+}
+
+/// The routes there are now that are lost when a vSwitch is made, or the last network on it deleted. `configs`: as
+/// [`configs`] returns them.
+///
+/// # Errors
+/// When the node cannot be read.
+pub fn lost_routes(node: &dyn Node, configs: &[(String, IpConfig)]) -> Result<Vec<Route>> {
+    let own: Vec<Ipv4Addr> = configs.iter().flat_map(|(_, ip)| ip.addresses.iter().map(|cidr| cidr.addr())).collect();
+    let routes = node.list(Listing::Routes).context("list the routes")?;
+    Ok(routes
+        .into_iter()
+        .filter_map(|(id, state)| match (id, state) {
+            (Id::Route(prefix), State::Route { interface, next_hop, metric }) if is_lost(&prefix, &own) => {
+                Some(Route { prefix, adapter: physical(&interface).to_owned(), next_hop, metric })
+            }
             _ => None,
         })
         .collect())

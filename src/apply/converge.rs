@@ -14,7 +14,7 @@ use super::observe::{observe, others_running};
 use super::receipt::{About, Receipt};
 use super::standing::{Applied, Standing};
 use super::steps::{Engine, changed_since_plan, comes_with_release, put_note};
-use super::{renewal, retention, stale_files, store, waits};
+use super::{host_routes, renewal, retention, stale_files, store, waits};
 use crate::fault::{Exit, Fault};
 use crate::item::{Id, Network, State, World};
 use crate::node::Node;
@@ -139,6 +139,7 @@ pub fn apply(
         }
     }
     header.running.extend(others_running(node, change.target, &standing.owned())?);
+    header.routes = host_routes::before(node, standing.journal.as_ref())?;
     let course = course(&header, steps, change.terms.drain.is_some(), object);
     let journal = Journal::begin(node, header, originals)?;
     forward(Engine::new(node, object, journal, standing.owned(), course, events), standing, change.target, proof)

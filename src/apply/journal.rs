@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::node_object::Access as ClusterAccess;
 use super::receipt::About;
+use crate::agent::network_backup::Route;
 use crate::cluster::DrainOptions;
 use crate::fault::{Exit, Fault};
 use crate::item::{Access, Id, State, World};
@@ -49,6 +50,9 @@ pub struct Header {
     /// adapter, is restored when the run is undone.
     #[serde(default, with = "pairs", skip_serializing_if = "World::is_empty")]
     pub networks: World,
+    /// Routes of the host that there were before, and that go with a vSwitch.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub routes: Vec<Route>,
 }
 
 /// The options of a run besides its target: the run that ends it follows them.
@@ -166,6 +170,7 @@ impl Header {
             terms,
             touched: false,
             networks: World::new(),
+            routes: Vec::new(),
         }
     }
 

@@ -7,6 +7,7 @@ pub mod converge;
 pub mod cordon;
 #[cfg(test)]
 mod crash_matrix;
+mod host_routes;
 pub mod journal;
 pub mod lock;
 pub mod marks;

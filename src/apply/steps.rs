@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use jiff::Timestamp;
 
 use super::cancel;
+use super::host_routes;
 use super::journal::Journal;
 use super::node_object::NodeObject;
 use super::observe::observe;
@@ -24,6 +25,10 @@ use crate::wait::Wait;
 
 /// How long a file may look wrong after the last step: Calico's node startup rewrites `nodename`, and empties it first.
 const REWRITTEN_WITHIN: Duration = Duration::from_secs(2);
+
+/// How often pods are detached again that came after their network was emptied: the container runtime finishes a pod
+/// that it was adding when the CNI configuration was withdrawn.
+const LATE_PODS: usize = 5;
 
 /// A run of the engine: its journal, and the steps in the order in which they are taken.
 pub(super) struct Engine<'a> {
@@ -60,6 +65,7 @@ impl<'a> Engine<'a> {
     /// Takes the steps up to the proof, and checks that the target is reached.
     pub fn take(&mut self, goal: &Target) -> Result<()> {
         self.take_steps(goal, 0..self.proven)?;
+        host_routes::restore(self.node, &self.journal.header.routes, goal, self.events)?;
         let mut left = left(self.node, goal, &self.owned)?;
         if self.await_missing(&left)? {
             left = self::left(self.node, goal, &self.owned)?;
@@ -186,7 +192,15 @@ impl<'a> Engine<'a> {
                 let own = registry::agents_own().contains(id);
                 let any = own || id.is_derived() || comes_with_release(id, steps);
                 clear_for(*node, step, steps, goal)?;
-                self.changed += usize::from(put(*node, id, before.as_ref(), after.as_ref(), any, events)?);
+                let mut done = put(*node, id, before.as_ref(), after.as_ref(), any, events);
+                for _ in 0..LATE_PODS {
+                    if !matches!(id, Id::Network(_)) || !done.as_ref().is_err_and(has_references) {
+                        break;
+                    }
+                    object.vacate(*node, &id.target(), journal.header.terms.drops_pods, events)?;
+                    done = put(*node, id, before.as_ref(), after.as_ref(), any, events);
+                }
+                self.changed += usize::from(done?);
             }
             Step::Await { id, state, within } => {
                 await_item(*node, id, state, *within, events)?;
@@ -312,6 +326,11 @@ fn clear_for(node: &mut dyn Node, step: &Step, steps: &[Step], target: &Target) 
         }
     }
     Ok(())
+}
+
+/// Whether HNS refused to delete a network because endpoints are attached to it.
+fn has_references(error: &anyhow::Error) -> bool {
+    Fault::id_of(error) == "HnsNetworkInUse"
 }
 
 /// The id of the warning for something that is removed only when Windows starts next.

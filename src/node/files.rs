@@ -62,7 +62,7 @@ pub fn remove(place: &Path) -> io::Result<()> {
 const TREE_HELD: Duration = Duration::from_secs(30);
 
 /// As [`until_free`], for up to a limit.
-fn free_within(limit: Duration, work: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+pub fn free_within(limit: Duration, work: impl FnMut() -> io::Result<()>) -> io::Result<()> {
     const PAUSE: Duration = Duration::from_millis(20);
     let times = usize::try_from(limit.as_millis() / PAUSE.as_millis()).unwrap_or(usize::MAX);
     work.retry(ConstantBuilder::default().with_delay(PAUSE).with_max_times(times))

@@ -417,6 +417,21 @@ mod on_windows {
 
     #[test]
     #[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
+    fn a_running_program_that_ends_soon_is_removed_at_once() {
+        let node = &mut *machine();
+        let folder = folder(node, "Kurz");
+        let path = folder.join("läuft.exe");
+        let running = start(node, &path);
+        let ended = std::thread::spawn(move || end(running));
+
+        assert_eq!(node.put(&Id::File(path.clone()), None).unwrap(), Put::default());
+        ended.join().unwrap();
+        assert_eq!(names(node, &folder), [""; 0]);
+        node.put(&Id::Dir(folder), None).unwrap();
+    }
+
+    #[test]
+    #[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
     fn a_running_program_is_removed_at_the_next_boot() {
         let node = &mut *machine();
         let folder = folder(node, "Abschied");

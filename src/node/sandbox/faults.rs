@@ -97,6 +97,8 @@ pub enum Action {
     ExitAfter,
     /// Half of the line is written, then the process ends.
     Torn,
+    /// Right before the network is deleted, the container runtime attaches a pod that it was already adding.
+    LatePod,
     /// Nothing, except a line in `.sandbox/calls`: it lists the calls that faults can hit.
     Noted,
 }
@@ -105,7 +107,7 @@ pub enum Action {
 pub const SLOW: Duration = Duration::from_secs(60);
 
 impl Action {
-    const ALL: [(&'static str, Self); 13] = [
+    const ALL: [(&'static str, Self); 14] = [
         ("fail", Self::Fail),
         ("fail-after", Self::FailAfter),
         ("disk-full", Self::DiskFull),
@@ -118,6 +120,7 @@ impl Action {
         ("exit-within", Self::ExitWithin),
         ("exit-after", Self::ExitAfter),
         ("torn", Self::Torn),
+        ("late-pod", Self::LatePod),
         ("noted", Self::Noted),
     ];
 
@@ -135,6 +138,7 @@ impl Action {
             Self::ExitWithin => call.is_none_or(|call| matches!(call, Call::Put | Call::Save)),
             Self::SlowStop | Self::Dies => call.is_none_or(|call| call == Call::Put) && running,
             Self::Torn => call == Some(Call::Append),
+            Self::LatePod => call == Some(Call::Put) && glob.to_lowercase().starts_with("network "),
         }
     }
 }

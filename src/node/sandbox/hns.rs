@@ -202,7 +202,7 @@ fn bind(model: &mut Model, name: &str, wanted: Option<&str>) -> Result<String> {
 }
 
 /// Binds a vSwitch to the adapter: its addresses move to `vEthernet (<adapter>)`, after a while. Until then a DHCP
-/// client has a link-local address. The adapter's link-local routes are lost.
+/// client has a link-local address. The adapter's routes are lost.
 fn take(model: &mut Model, name: &str) {
     slow_hns::begin(model);
     let made_in = model.switch_seconds;
@@ -231,7 +231,7 @@ fn take(model: &mut Model, name: &str) {
     };
     model.adapters.push(host);
     let key = Name::new(name);
-    model.routes.retain(|prefix, route| !(prefix.addr().is_link_local() && Name::new(route.interface.as_str()) == key));
+    model.routes.retain(|_, route| Name::new(route.interface.as_str()) != key);
 }
 
 /// After the last network on an adapter's vSwitch the addresses return, and the vSwitch's routes are removed.

@@ -180,10 +180,34 @@ impl SandboxNode {
         let mut running = before.clone();
         kubelet(&mut model, &mut running, published)?;
         if running != before {
-            let lines: String = running.iter().map(|id| format!("{id}\n")).collect();
-            std::fs::write(self.root.join(folder::NOTES).join("containers"), lines).context("note the containers")?;
+            self.note_running(&running)?;
         }
         self.yaml.borrow_mut().write(model)
+    }
+
+    /// Attaches a pod whose container the runtime was already making.
+    fn attach_late_pod(&self, network: &str) -> Result<()> {
+        let mut model = self.model()?;
+        let Some(network) = model.networks.get_mut(&Name::new(network)) else { return Ok(()) };
+        let container = format!("late-pod-{}", network.endpoints.len());
+        let endpoint = model::Endpoint {
+            ip: Ipv4Addr::new(192, 168, 0, 250),
+            mac: "00-15-5d-00-00-fa".into(),
+            remote: false,
+            provider_address: None,
+            container: Some(container.clone()),
+            policies: Vec::new(),
+        };
+        network.endpoints.insert(Name::new(format!("{container}_Calico")), endpoint);
+        let mut running = self.running()?;
+        running.insert(container);
+        self.note_running(&running)?;
+        self.yaml.borrow_mut().write(model)
+    }
+
+    fn note_running(&self, running: &BTreeSet<String>) -> Result<()> {
+        let lines: String = running.iter().map(|id| format!("{id}\n")).collect();
+        std::fs::write(self.root.join(folder::NOTES).join("containers"), lines).context("note the containers")
     }
 
     /// The running containers: those of the container runtime, one id per line.
@@ -566,6 +590,9 @@ impl Node for SandboxNode {
         self.changed.fetch_or(!key_alone, Relaxed);
         if matches!(id, Id::Network(_)) && state.is_none() {
             self.play_kubelet()?;
+        }
+        if action == Some(Action::LatePod) {
+            self.attach_late_pod(&id.target())?;
         }
         self.put_withdrawn(id, state.is_none())?;
         if self.is(Quirk::ServiceStays) && matches!(id, Id::Service(_)) && state.is_none() {

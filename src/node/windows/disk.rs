@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::windows::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Result;
 use windows_sys::Win32::Storage::FileSystem::{MOVEFILE_DELAY_UNTIL_REBOOT, MoveFileExW};
@@ -265,7 +266,11 @@ fn put_in_place(new: &Path, file: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Deletes a file. A running program is renamed, and deleted when Windows starts next.
+/// How long a running program may take to end before its file waits for a boot: the container runtime may just be
+/// calling a CNI plugin.
+const CALL_ENDS_WITHIN: Duration = Duration::from_secs(10);
+
+/// Deletes a file. A running program that does not end soon is renamed, and deleted when Windows starts next.
 fn delete(path: &WinPath, file: &Path) -> Result<Option<WinPath>> {
     let what = || format!("delete {path}");
     files::make_writable(file).map_err(failed(what))?;
@@ -275,6 +280,11 @@ fn delete(path: &WinPath, file: &Path) -> Result<Option<WinPath>> {
         Err(error) if files::is_in_use(&error) => error,
         Err(error) => return Err(failed(what)(error)),
     };
+    // This program's own file is in use for as long as it runs.
+    let is_own = std::env::current_exe().is_ok_and(|own| own == file);
+    if !is_own && files::free_within(CALL_ENDS_WITHIN, || gone(fs::remove_file(file))).is_ok() {
+        return Ok(None);
+    }
     let old = files::free_name(file);
     if fs::rename(file, &old).is_err() {
         return match files::until_free(|| gone(fs::remove_file(file))) {

@@ -70,6 +70,60 @@ fn on_ec2_the_metadata_route_survives_the_virtual_switch() {
     assert!(route.contains("vEthernet (Ethernet)"), "{yaml}");
 }
 
+/// The routes that the agents of EC2, GCE and Azure add.
+const CLOUDS: [(&str, &str); 3] = [
+    ("cloud: {flavour: EC2, hostName: ip-10-20-0-21.ec2.internal}\n", "169.254.169.254/32"),
+    ("cloud: {flavour: GCE, hostName: win-a1}\n", "169.254.169.254/32"),
+    ("", "168.63.129.16/32"),
+];
+
+fn on_cloud((cloud, prefix): (&str, &str)) -> Lab {
+    node_with(&format!("{cloud}routes:\n  {prefix}: {{interface: Ethernet, nextHop: 10.20.0.1, metric: 42}}"))
+}
+
+fn routes(lab: &Lab) -> serde_json::Value {
+    let model: serde_json::Value = serde_yaml::from_str(&lab.read("node.yaml")).unwrap();
+    model["routes"].clone()
+}
+
+#[test]
+fn g7_the_metadata_routes_of_the_clouds_outlive_an_uninstall() {
+    for (cloud, prefix) in CLOUDS {
+        let lab = on_cloud((cloud, prefix));
+        let before = routes(&lab)[prefix].clone();
+        let _installed = lab.run("install -y").exits(0);
+        assert_eq!(routes(&lab)[prefix]["interface"], "vEthernet (Ethernet)", "{cloud}");
+        let removed = lab.run("uninstall -y").exits(0);
+        assert_eq!(routes(&lab)[prefix], before, "{cloud}: {removed}");
+    }
+}
+
+#[test]
+fn g7_a_metadata_route_is_restored_after_a_kill_and_by_an_undo() {
+    let (cloud, prefix) = CLOUDS[0];
+    let lab = on_cloud((cloud, prefix));
+    let before = routes(&lab)[prefix].clone();
+    let _killed = lab.fails_at("put running CalicoFelix=exit-before", "install -y").exits(137);
+    assert_eq!(routes(&lab)[prefix]["interface"], "vEthernet (Ethernet)", "the vSwitch is there");
+    let _undone = lab.run("resume --undo -y").exits(0);
+    assert_eq!(routes(&lab)[prefix], before, "after an undo");
+
+    let _installed = lab.run("install -y").exits(0);
+    let _killed = lab.fails_at("put network *#2=exit-after", "uninstall -y").exits(137);
+    assert!(routes(&lab)[prefix].is_null(), "it went with the vSwitch");
+    let _resumed = lab.run("resume -y").exits(0);
+    assert_eq!(routes(&lab)[prefix], before, "after the run that ends it");
+}
+
+#[test]
+fn a_route_that_windows_refuses_is_a_warning_with_the_command_that_adds_it() {
+    let lab = on_cloud(CLOUDS[0]);
+    let _installed = lab.run("install -y").exits(0);
+    let removed = lab.fails_at("put route *=fail", "uninstall -y").exits(0);
+    let said = format!("{}{}", removed.stdout, removed.stderr);
+    assert!(said.contains("New-NetRoute -DestinationPrefix 169.254.169.254/32 -InterfaceAlias 'Ethernet'"), "{said}");
+}
+
 #[test]
 fn named_settings_win_over_detection() {
     let lab = node_with("cloud: {flavour: EC2, hostName: ip-10-20-0-21.ec2.internal}");

@@ -217,3 +217,13 @@ fn a_run_that_is_killed_while_pods_end_is_finished_or_undone() {
         }
     }
 }
+
+/// The container runtime finishes a pod that it was adding when the CNI configuration was withdrawn: its endpoint comes
+/// after the step that detaches pods, and HNS refuses to delete the network.
+#[test]
+fn a_pod_that_was_being_added_when_the_configuration_went_does_not_keep_the_network() {
+    let lab = Lab::installed();
+    let removed = lab.fails_at("put network Calico#1=late-pod", "uninstall -y").exits(0);
+    assert!(!model(&lab).networks.contains_key(&Name::new("Calico")), "{removed}");
+    assert!(running(&lab).iter().any(|id| id.starts_with("late-pod-")), "the fault struck: {:?}", running(&lab));
+}
