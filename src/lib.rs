@@ -24,6 +24,7 @@ pub mod settings;
 pub mod calico;
 
 pub mod plan;
+pub mod policy;
 pub mod preflight;
 
 pub mod apply;

@@ -74,6 +74,9 @@ pub enum Verb {
     /// Check the cluster, and prepare it for Windows nodes; from any machine
     #[command(subcommand)]
     Cluster(ClusterVerb),
+    /// Check network policies for what Windows does not enforce
+    #[command(subcommand)]
+    Policy(PolicyVerb),
     /// Prove on this machine what this program assumes of Windows; leaves nothing behind
     Selftest(Selftest),
     /// Explain a check, exit code, event or config field
@@ -92,12 +95,12 @@ pub(super) const GROUPS: [(&str, &[&str]); 6] = [
     ("Change", &["reconfigure", "upgrade", "confirm", "rollback", "uninstall"]),
     ("Look", &["status", "history", "logs", "receipt", "config", "explain"]),
     ("Repair", &["repair", "resume", "service"]),
-    ("Cluster", &["cluster", "node", "credentials", "release"]),
+    ("Cluster", &["cluster", "policy", "node", "credentials", "release"]),
     ("Machine", &["selftest", "completion", "options", "version"]),
 ];
 
 /// What people type most, by command; each can be pasted.
-pub(super) const EXAMPLES: [(&str, &[&str]); 27] = [
+pub(super) const EXAMPLES: [(&str, &[&str]); 28] = [
     ("preflight", &["preflight", "preflight -c node.yaml --wait", "preflight --fix"]),
     ("plan", &["plan -c node.yaml", "plan -c node.yaml --out plan.json", "plan --uninstall"]),
     (
@@ -136,6 +139,7 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 27] = [
     ("resume", &["resume", "resume --undo"]),
     ("service", &["service status", "service restart"]),
     ("cluster", &["cluster check", "cluster prepare", "cluster prepare --apply"]),
+    ("policy", &["policy lint", "policy lint -f policies.yaml", "policy lint -f policies -o junit"]),
     ("node", &["node drain --dry-run", "node cordon", "node taint os=windows:NoSchedule"]),
     ("node drain", &["node drain --dry-run", "node drain --delete-emptydir-data --drain-timeout 5m"]),
     ("credentials", &["credentials show", "credentials rotate"]),
@@ -363,6 +367,16 @@ pub enum ClusterVerb {
         /// Apply them; asks first
         #[arg(long)]
         apply: bool,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum PolicyVerb {
+    /// Show rules that Windows skips, and rules that are expensive there; changes nothing
+    Lint {
+        /// Policies in a file, a folder, or on stdin (-), instead of those of the cluster, which is not asked
+        #[arg(short, long = "file", value_name = "FILE")]
+        files: Vec<PathBuf>,
     },
 }
 

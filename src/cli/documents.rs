@@ -11,6 +11,7 @@ use crate::apply::receipt::Receipt;
 use crate::config::import::Imported;
 use crate::facts::Facts;
 use crate::plan::show::SettingChange;
+use crate::policy::PolicyReport;
 use crate::release::download::Cached;
 use crate::report::document::{
     ClusterPatches, CredentialsReport, Document, Generations, History, NodeStatus, PlanDocument, PreflightReport,
@@ -48,6 +49,7 @@ kinds! {
     "LogLine": LogLine,
     "Logs": Logs,
     "Plan": PlanDocument,
+    "PolicyReport": PolicyReport,
     "PreflightReport": PreflightReport,
     "Receipt": Receipt,
     "ReleaseList": ReleaseList,

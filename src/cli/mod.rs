@@ -15,6 +15,7 @@ mod import;
 mod logs;
 mod offline;
 mod plan;
+mod policy;
 mod preflight;
 mod receipt;
 mod release;
@@ -101,10 +102,10 @@ fn answered(verb: &Verb, app: &App) -> Result<()> {
 }
 
 fn dispatch(verb: Verb, app: &mut App) -> Result<Ending> {
-    let has_checks = matches!(verb, Verb::Preflight(_) | Verb::Cluster(args::ClusterVerb::Check));
+    let has_checks = matches!(verb, Verb::Preflight(_) | Verb::Cluster(args::ClusterVerb::Check) | Verb::Policy(_));
     if app.reporter.format() == Format::Junit && !has_checks {
         return Err(Fault::new(Exit::Usage, "Usage", "only checks can be told as JUnit's test results")
-            .hint("use -o junit with: calicoctl-win preflight\nor: calicoctl-win cluster check")
+            .hint("use -o junit with: calicoctl-win preflight\nor: calicoctl-win cluster check\nor: calicoctl-win policy lint")
             .into());
     }
     if app.global.detach && app.global.detached_run.is_none() {
@@ -138,6 +139,7 @@ fn dispatch(verb: Verb, app: &mut App) -> Result<Ending> {
         Verb::Config(verb) => config::run(&verb, app),
         Verb::Release(verb) => release::run(&verb, app),
         Verb::Cluster(verb) => cluster::run(&verb, app),
+        Verb::Policy(args::PolicyVerb::Lint { files }) => policy::lint(&files, app),
         Verb::Selftest(args) => selftest::run(&args, app),
         Verb::Explain(args) => offline::explain(&args, app),
         Verb::Completion(args) => offline::completion(&args, app),
@@ -214,6 +216,7 @@ mod tests {
         ("config diff", &[]),
         ("preflight", &[]),
         ("cluster check", &[]),
+        ("policy lint", &[]),
         ("credentials show", &[]),
         ("receipt list", &[]),
         ("history", &[]),

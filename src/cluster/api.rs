@@ -274,26 +274,58 @@ impl Api {
         path: &str,
         accept: &'static str,
     ) -> Result<(Vec<T>, String), Failure> {
-        match self.pages(path, accept).await {
+        let mut all = Vec::new();
+        let version = self.pages(path, accept, &mut all, Vec::clear, |all, page| all.extend(page)).await?;
+        Ok((all, version))
+    }
+
+    /// A list of which no more than a page is in memory: `add` takes each page. `restart` forgets what was added.
+    pub async fn each_page<T: DeserializeOwned, A>(
+        &self,
+        path: &str,
+        all: &mut A,
+        restart: impl Fn(&mut A),
+        add: impl FnMut(&mut A, Vec<T>),
+    ) -> Result<(), Failure> {
+        self.pages(path, "application/json", all, restart, add).await.map(drop)
+    }
+
+    async fn pages<T: DeserializeOwned, A>(
+        &self,
+        path: &str,
+        accept: &'static str,
+        all: &mut A,
+        restart: impl Fn(&mut A),
+        mut add: impl FnMut(&mut A, Vec<T>),
+    ) -> Result<String, Failure> {
+        match self.pages_once(path, accept, all, &mut add).await {
             // The list's snapshot was compacted between two pages. Continuing with the returned token would mix two
             // states of the cluster, so start over, once.
-            Err(failure) if failure.status == Some(410) => self.pages(path, accept).await,
+            Err(failure) if failure.status == Some(410) => {
+                restart(all);
+                self.pages_once(path, accept, all, &mut add).await
+            }
             other => other,
         }
     }
 
-    async fn pages<T: DeserializeOwned>(&self, path: &str, accept: &'static str) -> Result<(Vec<T>, String), Failure> {
+    async fn pages_once<T: DeserializeOwned, A>(
+        &self,
+        path: &str,
+        accept: &'static str,
+        all: &mut A,
+        add: &mut impl FnMut(&mut A, Vec<T>),
+    ) -> Result<String, Failure> {
         let first = query(path, &[("limit", PAGE)]);
         let mut call = Call { accept, ..Call::bare(Method::GET, &first) };
-        let mut all = Vec::new();
         for _ in 0..MOST_PAGES {
             let page: Page<T> = read(&call, &self.answer(&call).await?)?;
-            all.extend(page.items.unwrap_or_default());
+            add(all, page.items.unwrap_or_default());
             match page.metadata.rest.filter(|rest| !rest.is_empty()) {
                 Some(rest) => {
                     call = Call { accept, ..Call::bare(Method::GET, &query(&first, &[("continue", &rest)])) };
                 }
-                None => return Ok((all, page.metadata.resource_version)),
+                None => return Ok(page.metadata.resource_version),
             }
         }
         Err(Failure::endless(&call))

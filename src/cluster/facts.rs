@@ -105,8 +105,7 @@ async fn gather(api: &Arc<Api>, options: &FactsOptions<'_>, ca_unknown: bool) ->
 
     let version = version.answer().await?.context("find /version on the API server")?;
     let (old_group, new_group) = (old_group.answer().await?, new_group.answer().await?);
-    // Calico's own rule: v3 only without v1.
-    let api_group = if new_group && !old_group { ApiGroup::V3 } else { ApiGroup::V1 };
+    let api_group = calico_group(old_group, new_group);
     let calico = match old_group || new_group {
         _ if options.needs.etcd => None,
         true => Some(Resources::ask(api, api_group)),
@@ -262,6 +261,17 @@ fn ask_metadata<T: DeserializeOwned + Send + 'static>(api: &Arc<Api>, path: Stri
 fn ask_identity(api: &Arc<Api>) -> Question<Option<Identity>> {
     let api = Arc::clone(api);
     Question(tokio::spawn(async move { identity::ask(&api).await }))
+}
+
+/// Whether `crd.projectcalico.org/v1` and `projectcalico.org/v3` are served.
+pub(super) async fn served_groups(api: &Arc<Api>) -> Result<(bool, bool), Failure> {
+    let (old, new) = (served(api, "crd.projectcalico.org", "v1"), served(api, "projectcalico.org", "v3"));
+    Ok((old.answer().await?, new.answer().await?))
+}
+
+/// The group that has Calico's resources, by its own rule: v3 only without v1.
+pub(super) const fn calico_group(old: bool, new: bool) -> ApiGroup {
+    if new && !old { ApiGroup::V3 } else { ApiGroup::V1 }
 }
 
 /// Whether a version of a group is served. Only the server's own "404 page not found" means no.

@@ -18,6 +18,7 @@ mod kubeconfig;
 pub mod lease;
 mod node;
 mod pods;
+mod policies;
 mod prepare;
 mod reach;
 mod rights_cache;

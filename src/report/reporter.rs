@@ -40,7 +40,7 @@ pub enum Format {
     Ndjson,
     /// One YAML document.
     Yaml,
-    /// Checks as test results, for CI; only for `preflight` and `cluster check`.
+    /// Checks as test results, for CI; only for `preflight`, `cluster check` and `policy lint`.
     Junit,
 }
 

@@ -23,7 +23,7 @@ macro_rules! pattern {
 const GROUND: [&str; 7] = ["fault", "values", "yaml", "item", "paths", "version", "counted"];
 
 /// Rooms that only compute: no file system, environment, process, clock, network, Windows.
-const PURE: [&str; 12] = [
+const PURE: [&str; 13] = [
     "fault",
     "values",
     "yaml",
@@ -36,6 +36,7 @@ const PURE: [&str; 12] = [
     "calico",
     "preflight",
     "plan",
+    "policy",
 ];
 
 /// What each room may use of the others, as prefixes of paths below `crate::`. These are the arrows of
@@ -50,6 +51,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("counted", &[]),
     ("item", &["values"]),
     ("facts", &[]),
+    ("policy", &[]),
     ("config", &["facts"]),
     ("settings", &["config", "facts"]),
     ("calico", &["settings", "facts"]),
@@ -60,7 +62,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("wait", &["node", "report::event"]),
     ("platform", &["facts", "node"]),
     // The node's kubeconfig is rendered from the credentials that it fetches.
-    ("cluster", &["facts", "settings", "calico::etcd", "calico::kubeconfig", "calico::x509", "report::event"]),
+    (
+        "cluster",
+        &["facts", "policy", "settings", "calico::etcd", "calico::kubeconfig", "calico::x509", "report::event"],
+    ),
     ("release", &["calico", "settings", "node::files", "report::event"]),
     ("agent", &["calico", "settings", "node", "facts", "report::event", "wait"]),
     // It starts processes as the agent does, and adds to the rows of a sandbox what its programs do.
@@ -117,6 +122,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "node",
             "plan",
             "platform",
+            "policy",
             "preflight",
             "release",
             "report",

@@ -23,10 +23,11 @@ const FORMATS: [&str; 3] = ["text", "json", "ndjson"];
 
 /// Every command at its work: the fault that it meets, its words, and its exit code. The words of a command are the
 /// beginning of a line.
-const LIFE: [(&str, &str, i32); 59] = [
+const LIFE: [(&str, &str, i32); 60] = [
     ("", "preflight -c c.yaml --all", 0),
     ("", "cluster check -c c.yaml", 0),
     ("", "cluster prepare -c c.yaml --apply -y", 0),
+    ("", "policy lint -c c.yaml", 0),
     ("", "config init fresh.yaml", 0),
     ("", "config validate c.yaml", 0),
     ("", "config show -c c.yaml --origins", 0),

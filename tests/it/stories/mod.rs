@@ -29,6 +29,7 @@ mod output;
 mod plans;
 mod platforms;
 mod pods;
+mod policies;
 mod proof;
 mod reconfigure;
 mod records;

@@ -166,6 +166,7 @@ fn every_kind_is_printed_and_says_whether_its_verb_succeeded() {
         (&*format!("release verify {archive}"), 0),
         ("cluster check", 0),
         ("cluster prepare", 0),
+        ("policy lint", 0),
         ("preflight", 0),
         ("selftest", 0),
         ("service stop -y", 0),

@@ -1,0 +1,209 @@
+//! `policy lint`: what Windows makes of network policies, in a cluster or in files.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use anyhow::Result;
+
+use crate::fault::{Exit, Fault};
+use crate::policy::{Finding, Item, KINDS, Linter, PolicyReport, Severity};
+use crate::report::document::{Check, CheckStatus, PreflightReport, Summary};
+use crate::report::junit;
+use crate::report::reporter::Format;
+use crate::report::text::advice;
+use crate::run::Ending;
+use crate::run::app::App;
+use crate::run::context::Remote;
+use crate::values::count;
+use crate::yaml::encoding;
+use crate::yaml::{self, Malformed, Node, Value};
+
+/// The endings of files that a folder is read for.
+const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
+
+/// The largest file that is read.
+const MOST_BYTES: u64 = 256 << 20;
+
+pub(crate) fn lint(files: &[PathBuf], app: &mut App) -> Result<Ending> {
+    let mut linter = Linter::default();
+    if files.is_empty() {
+        let remote = Remote::open(app, false)?;
+        let read = remote.cluster.lint(&mut linter);
+        remote.cluster.take_events().iter().for_each(|event| app.event(event));
+        read?;
+    } else {
+        read(files, &mut linter)?;
+    }
+    let report = linter.report();
+    let exit = if report.summary.fail > 0 { Exit::PreflightFailed } else { Exit::Ok };
+    let said = said(&report);
+    if app.reporter.format() == Format::Junit {
+        app.reporter.raw(&junit::report("calicoctl-win policy lint", &checks(&report)));
+    } else {
+        let text = text(&report, app.global.quiet);
+        app.reporter.document(&report, &text);
+    }
+    Ending::shown(exit, said)
+}
+
+/// Reads policies from files and folders; at least one must have a policy, because a wrong path has no findings either.
+fn read(files: &[PathBuf], linter: &mut Linter) -> Result<()> {
+    let mut any = false;
+    for path in files {
+        for file in expanded(path)? {
+            let name: Rc<str> = if is_stdin(&file) { "stdin".into() } else { file.display().to_string().into() };
+            for item in items(&file, &name)? {
+                any |= linter.item(item, &name);
+            }
+        }
+    }
+    if any {
+        return Ok(());
+    }
+    let names: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
+    Err(invalid(format!("there is no network policy in {}", names.join(", ")))
+        .hint(
+            "give files with kind NetworkPolicy or GlobalNetworkPolicy, as kubectl and calicoctl get them with -o yaml",
+        )
+        .into())
+}
+
+fn invalid(what: String) -> Fault {
+    Fault::new(Exit::InvalidConfig, "PolicyFileInvalid", what)
+}
+
+fn is_stdin(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+/// The files of a folder, in order.
+fn expanded(path: &Path) -> Result<Vec<PathBuf>> {
+    if is_stdin(path) || !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let unreadable =
+        |error: std::io::Error| invalid(format!("cannot read the folder {}", path.display())).because(error);
+    let mut files = Vec::new();
+    for entry in path.read_dir().map_err(unreadable)? {
+        let file = entry.map_err(unreadable)?.path();
+        let ending = file.extension().and_then(|ending| ending.to_str());
+        if ending.is_some_and(|ending| ENDINGS.iter().any(|one| one.eq_ignore_ascii_case(ending))) && file.is_file() {
+            files.push(file);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn items(file: &Path, name: &str) -> Result<Vec<Item>> {
+    let unreadable = |error: std::io::Error| {
+        invalid(format!("cannot read the policies in {name}"))
+            .hint("name a file, a folder, or - for stdin with --file")
+            .because(error)
+    };
+    let mut bytes = Vec::new();
+    if is_stdin(file) {
+        std::io::stdin().take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    } else {
+        let open = std::fs::File::open(file).map_err(unreadable)?;
+        open.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    }
+    if bytes.len() as u64 > MOST_BYTES {
+        let fault = invalid(format!("{name} is larger than {} MiB", MOST_BYTES >> 20));
+        return Err(fault.hint("split the file").into());
+    }
+    let text = encoding::decode(&bytes)
+        .map_err(|why| invalid(format!("{name}: {why}")).hint("save the file as UTF-8, then run the command again"))?;
+    parse(&text).map_err(|why| {
+        invalid(format!("{name}: {why}"))
+            .hint("correct the file; to see what the API accepts: kubectl apply --dry-run=server -f FILE")
+            .into()
+    })
+}
+
+/// JSON is YAML too, but a larger file is read faster as what it is.
+fn parse(text: &str) -> Result<Vec<Item>, Malformed> {
+    if text.trim_start().starts_with('{') {
+        let items: serde_json::Result<Vec<Item>> = serde_json::Deserializer::from_str(text).into_iter().collect();
+        if let Ok(items) = items {
+            return Ok(items);
+        }
+    }
+    yaml::read_all(text).map_err(|why| located(text).unwrap_or(why))
+}
+
+/// Why a document is no policy, with its place: a failure of a type has none.
+fn located(text: &str) -> Option<Malformed> {
+    fn search(node: &Node) -> Option<Malformed> {
+        if let Some(Value::List(items)) = node.at("items").map(|items| &items.value) {
+            return items.iter().find_map(search);
+        }
+        let failure = serde_json::from_value::<Item>(node.value.to_json()).err()?;
+        Some(Malformed { line: node.line, column: node.column, problem: failure.to_string() })
+    }
+    yaml::parse(text).ok()?.iter().find_map(search)
+}
+
+fn said(report: &PolicyReport) -> String {
+    let summary = &report.summary;
+    let counted = |number: u64, what: &str| count(usize::try_from(number).unwrap_or(usize::MAX), what);
+    let policies = if summary.policies == 1 { "1 policy".to_owned() } else { format!("{} policies", summary.policies) };
+    format!("{policies}: {} failed, {}", summary.fail, counted(summary.warn, "warning"))
+}
+
+/// The report as text, the worst last, next to the prompt.
+fn text(report: &PolicyReport, quiet: bool) -> String {
+    let mut text = String::new();
+    for finding in report.findings.iter().rev().filter(|finding| !quiet || finding.severity == Severity::Fail) {
+        let tag = match finding.severity {
+            Severity::Warn => "[WARN]",
+            Severity::Fail => "[FAIL]",
+        };
+        let check = check(finding);
+        text.push_str(&format!("{tag} {:<24} {}: {}\n", check.id, check.group, check.detail));
+        text.push_str(&advice(&check, "         "));
+    }
+    let summary = &report.summary;
+    if let Some(pods) = summary.pods {
+        text.push_str(&format!("\n{pods} pods, {} of them on Windows nodes", summary.windows_pods.unwrap_or_default()));
+    }
+    if summary.staged > 0 {
+        text.push_str(&format!("\n{} staged policies are not enforced, and were not checked", summary.staged));
+    }
+    format!("{text}\n{}\n", said(report))
+}
+
+fn check(finding: &Finding) -> Check {
+    let file = finding.file.as_ref().map_or_else(String::new, |file| format!(" ({file})"));
+    Check {
+        id: finding.id.into(),
+        group: finding.place(),
+        status: match finding.severity {
+            Severity::Fail => CheckStatus::Fail,
+            Severity::Warn => CheckStatus::Warn,
+        },
+        ignored: false,
+        detail: format!("{}{file}", finding.detail),
+        why: Some(finding.why.into()),
+        fix: finding.rewrite.as_ref().map(|rewrite| format!("write {rewrite}")),
+    }
+}
+
+/// The findings as checks, with one that passes for each kind without a finding.
+fn checks(report: &PolicyReport) -> PreflightReport {
+    let mut all = PreflightReport { checks: Vec::new(), summary: Summary::default() };
+    report.findings.iter().for_each(|finding| all.add(check(finding)));
+    for kind in KINDS.iter().filter(|kind| !report.findings.iter().any(|finding| finding.id == kind.id)) {
+        all.add(Check {
+            id: kind.id.into(),
+            group: "policies".into(),
+            status: CheckStatus::Ok,
+            ignored: false,
+            detail: format!("none of {} policies", report.summary.policies),
+            why: None,
+            fix: None,
+        });
+    }
+    all
+}

@@ -1,0 +1,86 @@
+//! Reads policies, and the pods that they select, page by page.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use anyhow::Result;
+use serde::Deserialize;
+
+use super::Cluster;
+use super::api::{Api, path, query};
+use super::errors::Failure;
+use super::facts::{calico_group, served_groups};
+use crate::policy::{Kind, Linter, Listed, Pod, Policy};
+use crate::report::event::Event;
+
+/// An object of which only the metadata is read.
+#[derive(Deserialize)]
+struct Object {
+    metadata: Meta,
+}
+
+#[derive(Deserialize)]
+struct Meta {
+    name: String,
+    labels: Option<BTreeMap<String, String>>,
+}
+
+impl Cluster {
+    /// Reads every policy of Calico's API group and of Kubernetes, then the pods. A user who may not read nodes,
+    /// namespaces or pods gets the findings without their numbers.
+    ///
+    /// # Errors
+    /// When the policies cannot be read; when the cluster does not answer.
+    pub fn lint(&self, linter: &mut Linter) -> Result<()> {
+        self.runtime.block_on(async {
+            read_policies(&self.api, linter).await?;
+            match read_pods(&self.api, linter).await {
+                Err(failure) if failure.status == Some(403) => {
+                    let message = format!("{}: the findings have no numbers of pods", failure.fault.what);
+                    self.api.report(Event::Warning { id: "PodsNotCounted", message });
+                    linter.without_pods();
+                    Ok(())
+                }
+                other => Ok(other?),
+            }
+        })
+    }
+}
+
+async fn read_policies(api: &Arc<Api>, linter: &mut Linter) -> Result<(), Failure> {
+    let (v1, v3) = served_groups(api).await?;
+    let (group, version) = calico_group(v1, v3).parts();
+    let calico = |plural| path(["apis", group, version, plural]);
+    let mut lists = vec![(Kind::KubernetesNetworkPolicy, path(["apis", "networking.k8s.io", "v1", "networkpolicies"]))];
+    if v1 || v3 {
+        lists.push((Kind::NetworkPolicy, calico("networkpolicies")));
+        lists.push((Kind::GlobalNetworkPolicy, calico("globalnetworkpolicies")));
+    } else {
+        let message = "the cluster serves no Calico resources, so only Kubernetes' own policies were read";
+        api.report(Event::Warning { id: "CalicoResourcesNotServed", message: message.to_owned() });
+    }
+    for (kind, list) in lists {
+        // What was judged cannot be withdrawn, so policies are judged when their list is complete.
+        let mut all: Vec<Policy> = Vec::new();
+        api.each_page::<Listed, _>(&list, &mut all, Vec::clear, |all, page| {
+            all.extend(page.into_iter().map(|item| Policy::of_list(kind, item)));
+        })
+        .await?;
+        all.into_iter().for_each(|policy| linter.policy(policy, None));
+    }
+    Ok(())
+}
+
+async fn read_pods(api: &Api, linter: &mut Linter) -> Result<(), Failure> {
+    let nodes = query("/api/v1/nodes", &[("labelSelector", "kubernetes.io/os=windows")]);
+    for node in api.list_metadata::<Object>(&nodes).await? {
+        linter.windows_node(node.metadata.name);
+    }
+    for namespace in api.list_metadata::<Object>("/api/v1/namespaces").await? {
+        linter.namespace(&namespace.metadata.name, &namespace.metadata.labels.unwrap_or_default());
+    }
+    api.each_page::<Pod, _>("/api/v1/pods", linter, Linter::forget_pods, |linter, page| {
+        page.iter().for_each(|pod| linter.pod(pod));
+    })
+    .await
+}

@@ -1,0 +1,256 @@
+//! `policy lint`: what Windows does not enforce, and what is expensive there, in files and in a cluster.
+
+use calicoctl_win::policy::{KINDS, Severity};
+use serde_json::{Value, json};
+
+use crate::lab::{Lab, Output};
+
+const EVERY_KIND: &str = "tests/fixtures/policies/every-kind.yaml";
+
+fn with_file() -> Lab {
+    let lab = Lab::new();
+    lab.write("every-kind.yaml", crate::read(EVERY_KIND));
+    lab
+}
+
+/// Each finding as `severity id place: detail`, and what to write instead below it.
+fn findings(report: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let line = |finding: &Value| {
+        let namespace = finding["namespace"].as_str().map_or_else(String::new, |namespace| format!("{namespace}/"));
+        let counts = match (&finding["endpoints"], &finding["members"]) {
+            (Value::Null, _) => String::new(),
+            (endpoints, members) => format!(" [{endpoints} x {members}]"),
+        };
+        let rewrite = text(&finding["rewrite"]).lines().map(|line| format!("\n    {line}")).collect::<String>();
+        let [severity, id, name, rule, detail] =
+            ["severity", "id", "name", "rule", "detail"].map(|f| text(&finding[f]));
+        format!("{severity} {id} {namespace}{name} {rule}{counts}: {detail}{rewrite}")
+    };
+    report["findings"].as_array().unwrap().iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn every_kind_of_finding_is_shown_with_its_rule_and_what_to_write_instead() {
+    let lab = with_file();
+    let report = lab.bare("policy lint -f every-kind.yaml -o json").exits(3).json();
+    insta::assert_snapshot!(findings(&report), @r#"
+    fail PolicyDenySkipped deny-outside egress[0]: a negated match: destination.notSelector; no rule after it in this policy allows anything, but those of other policies may
+        destination.selector: "(role == 'db') && !(tier == 'front' || has(public))", without notSelector
+    fail PolicyDenySkipped deny-outside egress[1]: a named port: destination.ports; no rule after it in this policy allows anything, but those of other policies may
+        the number of the port instead of the name http
+    fail PolicyDenySkipped deny-outside ingress[0]: a negated match: source.notNets, destination.notPorts; what it should deny may be allowed by ingress[1]
+        source.nets: [0.0.0.0/5, 8.0.0.0/7, 11.0.0.0/8, 12.0.0.0/6, 16.0.0.0/4, 32.0.0.0/3, 64.0.0.0/2, 128.0.0.0/1], without notNets
+        destination.ports: ["1:79", "81:7999", "8101:65535"], without notPorts
+    fail PolicyHttpIgnored shop/default.web ingress[1]: it is enforced as Allow without `http`
+    fail PolicyAllowSkipped shop/default.web ingress[2]: an ICMP type: icmp
+    fail PolicyAllowSkipped shop/default.web ingress[4]: a negated match: notProtocol
+    fail PolicyAllowSkipped shop/legacy ingress[0]: a negated match: from[0].ipBlock.except
+        an ipBlock without except instead of from[0] for each of: 10.0.0.0/9
+    fail PolicyAllowSkipped shop/legacy ingress[1]: a named port: ports[0]
+        the number of the port instead of the name metrics
+    fail PolicySelectorInvalid shop/legacy egress[0]: to[0].podSelector: `Near` is none of In, NotIn, Exists, DoesNotExist
+    fail PolicySelectorInvalid shop/list egress[1]: source.selector: expected ==, !=, in, not in, contains, starts with or ends with at character 5 of `app = 'web'`
+    warn PolicyForHosts hosts : with preDNAT it is only for host endpoints
+    warn PolicyEveryPod shop/default.web ingress[6]: it has a selector of every pod
+        nets with the CIDR of the cluster's pods instead of the selector
+    warn PolicyEveryPod shop/legacy ingress[0]: it has a selector of every pod
+        an ipBlock with the CIDR of the cluster's pods
+    warn PolicyBothSelectors shop/default.web ingress[5]: it has a source and a destination selector
+        spec.selector: "(app == 'web') && (role == 'api')" in a policy with only this rule, without destination.selector
+    warn PolicyLongList shop/list egress[0]: it has a long list of nets and ports
+        destination.nets: [10.7.0.0/18]
+    warn PolicyLogSkipped shop/default.web ingress[0]: its action is Log
+    warn PolicyIpv6Skipped shop/default.web ingress[3]: ipVersion is only for IPv6
+    "#);
+    assert_eq!(report["kind"], "PolicyReport");
+    assert_eq!(report["summary"]["policies"], 6);
+    assert_eq!(report["summary"]["staged"], 1);
+    for kind in KINDS.iter().filter(|kind| kind.id != "PolicyManyMembers") {
+        let found = report["findings"].as_array().unwrap().iter().any(|finding| finding["id"] == kind.id);
+        assert!(found, "{EVERY_KIND} has no {}", kind.id);
+    }
+}
+
+#[test]
+fn text_has_the_worst_last_and_junit_a_case_for_each() {
+    let lab = with_file();
+    let text = lab.bare("policy lint -f every-kind.yaml").exits(3).stdout;
+    let fails = text.rfind("[FAIL] PolicyDenySkipped").unwrap();
+    assert!(text.find("[WARN]").unwrap() < fails && text.contains("1 staged"), "{text}");
+    let quiet = lab.bare("policy lint -f every-kind.yaml -q").exits(3).stdout;
+    assert!(!quiet.contains("[WARN]") && quiet.contains("[FAIL]"), "{quiet}");
+    let junit = lab.bare("policy lint -f every-kind.yaml -o junit").exits(3).stdout;
+    for part in [
+        "<testsuite name=\"calicoctl-win policy lint\"",
+        "<testcase classname=\"globalnetworkpolicy.projectcalico.org deny-outside ingress[0]\" name=\"PolicyDenySkipped\">",
+        "<failure message=",
+        "name=\"PolicyManyMembers\">\n    <system-out>none of 6 policies",
+    ] {
+        assert!(junit.contains(part), "no {part} in {junit}");
+    }
+}
+
+#[test]
+fn policies_are_read_from_json_folders_and_stdin() {
+    let lab = Lab::new();
+    let policy = |name: &str| {
+        json!({
+            "apiVersion": "projectcalico.org/v3", "kind": "GlobalNetworkPolicy", "metadata": {"name": name},
+            "spec": {"ingress": [{"action": "Log"}]},
+        })
+    };
+    std::fs::create_dir(lab.path("all")).unwrap();
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": [policy("a"), policy("b")]});
+    lab.write("all/list.json", format!("{list:#}"));
+    lab.write("all/one.yaml", format!("# JSON is YAML too\n{}\n---\n---\n{}\n", policy("c"), policy("d")));
+    lab.write("all/notes.txt", "this: is: not: read");
+    let read = |output: Output| output.exits(0).json()["summary"]["policies"].clone();
+    assert_eq!(read(lab.bare("policy lint -f all -o json")), 4);
+    assert_eq!(read(lab.bare("policy lint -f all/list.json -f all/one.yaml -o json")), 4);
+    let mut command = lab.command("policy lint -f - -o json");
+    command.stdin(std::fs::File::open(lab.path("all/list.json")).unwrap());
+    assert_eq!(read(Output::of("policy lint -f -", command)), 2);
+}
+
+#[test]
+fn a_bad_file_gives_one_error_with_the_file_the_line_and_what_to_do() {
+    let lab = Lab::new();
+    let policy = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: a, namespace: n}\n";
+    lab.write("torn.yaml", "kind: [NetworkPolicy\n");
+    lab.write("type.yaml", format!("{policy}---\n{policy}spec:\n  ingress: everything\n"));
+    lab.write("torn.json", "{\"kind\": \"NetworkPolicy\",");
+    lab.write("other.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: a}\nspec: {ports: [{port: 80}]}\n");
+    lab.write("bytes.yaml", [0xff_u8, 0x80, 0x80]);
+    std::fs::create_dir(lab.path("empty")).unwrap();
+    let mut said = Vec::new();
+    for file in ["torn.yaml", "type.yaml", "torn.json", "other.yaml", "bytes.yaml", "missing.yaml", "empty"] {
+        let error = lab.bare(&format!("policy lint -f {file} -o json")).exits(4).json()["error"].take();
+        assert_eq!(error["id"], "PolicyFileInvalid");
+        said.push(format!("{}\n  {}", error["what"].as_str().unwrap(), error["hint"].as_str().unwrap()));
+    }
+    insta::assert_snapshot!(said.join("\n"), @r#"
+    torn.yaml: expected a single value at line 1, column 7
+      correct the file; to see what the API accepts: kubectl apply --dry-run=server -f FILE
+    type.yaml: NetworkPolicy a: spec: invalid type: string "everything", expected a sequence at line 5, column 1
+      correct the file; to see what the API accepts: kubectl apply --dry-run=server -f FILE
+    torn.json: unclosed bracket '{' at line 1, column 1
+      correct the file; to see what the API accepts: kubectl apply --dry-run=server -f FILE
+    there is no network policy in other.yaml
+      give files with kind NetworkPolicy or GlobalNetworkPolicy, as kubectl and calicoctl get them with -o yaml
+    bytes.yaml: it is not UTF-8
+      save the file as UTF-8, then run the command again
+    cannot read the policies in missing.yaml
+      name a file, a folder, or - for stdin with --file
+    there is no network policy in empty
+      give files with kind NetworkPolicy or GlobalNetworkPolicy, as kubectl and calicoctl get them with -o yaml
+    "#);
+}
+
+/// Adds the policies of this test, and the pods that they select.
+fn fill(lab: &Lab, group: &str) {
+    let pod = |name: &str, namespace: &str, app: &str, node: &str| {
+        lab.add_object(
+            "pods",
+            json!({
+                "apiVersion": "v1", "kind": "Pod",
+                "metadata": {"name": name, "namespace": namespace, "uid": name, "resourceVersion": "1", "labels": {"app": app}},
+                "spec": {"nodeName": node, "containers": [{"name": "a", "image": "a"}]}, "status": {"phase": "Running"},
+            }),
+        );
+    };
+    for n in 0..3 {
+        pod(&format!("lint-web-{n}"), "demo", "lint-web", "win-a1");
+        pod(&format!("lint-db-{n}"), "demo", "lint-db", "linux-1");
+    }
+    let policy = |kind: &str, name: &str, namespace: Option<&str>, spec: Value| {
+        let metadata =
+            json!({"name": name, "namespace": namespace.unwrap_or_default(), "uid": name, "resourceVersion": "1"});
+        lab.add_object(kind, json!({"apiVersion": "", "kind": "", "metadata": metadata, "spec": spec}));
+    };
+    let deny = json!([{"action": "Deny", "source": {"notSelector": "app == 'lint-web'", "selector": "has(app)"}}]);
+    policy(
+        &format!("networkpolicies.{group}"),
+        "on-windows",
+        Some("demo"),
+        json!({"selector": "app == 'lint-web'", "ingress": deny}),
+    );
+    policy(
+        &format!("networkpolicies.{group}"),
+        "on-linux",
+        Some("demo"),
+        json!({"selector": "app == 'lint-db'", "ingress": deny}),
+    );
+    policy(
+        &format!("globalnetworkpolicies.{group}"),
+        "both",
+        None,
+        json!({
+            "namespaceSelector": "kubernetes.io/metadata.name == 'demo'",
+            "egress": [{
+                "action": "Allow", "source": {"selector": "app starts with 'lint'"},
+                "destination": {"selector": "app == 'lint-db'", "namespaceSelector": "has(kubernetes.io/metadata.name)"},
+            }],
+        }),
+    );
+    policy(
+        "networkpolicies.networking.k8s.io",
+        "named",
+        Some("demo"),
+        json!({
+            "podSelector": {"matchLabels": {"app": "lint-web"}},
+            "ingress": [{"ports": [{"port": "web"}], "from": [{"podSelector": {"matchLabels": {"app": "lint-db"}}}]}],
+        }),
+    );
+}
+
+#[test]
+fn policies_of_a_cluster_are_judged_with_the_pods_that_they_select() {
+    let lab = Lab::node();
+    let clean = lab.run("policy lint -o json").exits(0).json();
+    assert_eq!(clean["findings"], json!([]), "{clean:#}");
+    fill(&lab, "crd.projectcalico.org");
+    let report = lab.run("policy lint -o json").exits(3).json();
+    insta::assert_snapshot!(findings(&report), @r#"
+    fail PolicyDenySkipped demo/on-windows ingress[0] [3 x null]: a negated match: source.notSelector; no rule after it in this policy allows anything, but those of other policies may
+        source.selector: "(has(app)) && !(app == 'lint-web')", without notSelector
+    fail PolicyAllowSkipped demo/named ingress[0] [3 x 3]: a named port: ports[0]
+        the number of the port instead of the name web
+    warn PolicyDenySkipped demo/on-linux ingress[0] [0 x null]: a negated match: source.notSelector; no rule after it in this policy allows anything, but those of other policies may; it selects no pod on a Windows node
+        source.selector: "(has(app)) && !(app == 'lint-web')", without notSelector
+    warn PolicyBothSelectors both egress[0] [6 x 9]: it has a source and a destination selector
+        spec.selector: "app starts with 'lint'" in a policy with only this rule, without source.selector
+    "#);
+}
+
+#[test]
+fn every_page_of_a_list_is_read() {
+    let lab = Lab::node();
+    let _started = lab.run("cluster check").exits(0);
+    for n in 0..501 {
+        let name = format!("policy-{n}");
+        let metadata = json!({"name": name, "namespace": "demo", "uid": name, "resourceVersion": "1"});
+        let spec = json!({"podSelector": {}, "ingress": [{"ports": [{"port": "web"}]}]});
+        lab.add_object(
+            "networkpolicies.networking.k8s.io",
+            json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": metadata, "spec": spec}),
+        );
+    }
+    let report = lab.run("policy lint -o json").exits(3).json();
+    assert_eq!((&report["summary"]["policies"], &report["summary"]["fail"]), (&json!(501), &json!(501)));
+}
+
+/// The table in `docs/policies.md` is that of the code.
+#[test]
+fn the_page_on_policies_has_every_finding() {
+    let page = crate::read("docs/policies.md");
+    let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| `Policy")).collect();
+    let wanted: Vec<String> = KINDS
+        .iter()
+        .map(|kind| {
+            let severity = if kind.severity == Severity::Fail { "fail" } else { "warn" };
+            format!("| `{}` | {severity} | {} |", kind.id, kind.why)
+        })
+        .collect();
+    assert_eq!(rows, wanted);
+}
