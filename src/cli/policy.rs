@@ -53,9 +53,7 @@ fn read(files: &[PathBuf], linter: &mut Linter) -> Result<()> {
     for path in files {
         for file in expanded(path)? {
             let name: Rc<str> = if is_stdin(&file) { "stdin".into() } else { file.display().to_string().into() };
-            for item in items(&file, &name)? {
-                any |= linter.item(item, &name);
-            }
+            read_file(&file, &name, &mut |item| any |= linter.item(item, &name))?;
         }
     }
     if any {
@@ -96,7 +94,7 @@ fn expanded(path: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn items(file: &Path, name: &str) -> Result<Vec<Item>> {
+fn read_file(file: &Path, name: &str, take: &mut impl FnMut(Item)) -> Result<()> {
     let unreadable = |error: std::io::Error| {
         invalid(format!("cannot read the policies in {name}"))
             .hint("name a file, a folder, or - for stdin with --file")
@@ -115,22 +113,42 @@ fn items(file: &Path, name: &str) -> Result<Vec<Item>> {
     }
     let text = encoding::decode(&bytes)
         .map_err(|why| invalid(format!("{name}: {why}")).hint("save the file as UTF-8, then run the command again"))?;
-    parse(&text).map_err(|why| {
+    drop(bytes);
+    parse(&text, take).map_err(|why| {
         invalid(format!("{name}: {why}"))
             .hint("correct the file; to see what the API accepts: kubectl apply --dry-run=server -f FILE")
             .into()
     })
 }
 
-/// JSON is YAML too, but a larger file is read faster as what it is.
-fn parse(text: &str) -> Result<Vec<Item>, Malformed> {
+/// Reads documents one at a time: a file may have ten thousand. JSON is YAML too, but is read faster as what it is.
+fn parse(text: &str, take: &mut impl FnMut(Item)) -> Result<(), Malformed> {
     if text.trim_start().starts_with('{') {
         let items: serde_json::Result<Vec<Item>> = serde_json::Deserializer::from_str(text).into_iter().collect();
         if let Ok(items) = items {
-            return Ok(items);
+            items.into_iter().for_each(take);
+            return Ok(());
         }
     }
-    yaml::read_all(text).map_err(|why| located(text).unwrap_or(why))
+    for (line, document) in documents(text) {
+        let items = yaml::read_all(document).map_err(|why| located(document).unwrap_or(why));
+        items.map_err(|why| Malformed { line: why.line + line, ..why })?.into_iter().for_each(&mut *take);
+    }
+    Ok(())
+}
+
+/// The documents of a text, each with the number of lines before it. No text in YAML can have `---` where a line begins.
+fn documents(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut rest = Some((0, text));
+    std::iter::from_fn(move || {
+        let (line, text) = rest.take()?;
+        // Directives, such as %YAML, belong to the document after them.
+        let ends = |at: &usize| text[at + 4..].chars().next().is_none_or(char::is_whitespace);
+        let next = text.match_indices("\n---").map(|(at, _)| at).find(ends).filter(|_| !text.starts_with('%'));
+        let document = next.map_or(text, |at| &text[..=at]);
+        rest = next.map(|at| (line + document.bytes().filter(|byte| *byte == b'\n').count(), &text[at + 1..]));
+        Some((line, document))
+    })
 }
 
 /// Why a document is no policy, with its place: a failure of a type has none.

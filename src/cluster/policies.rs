@@ -60,13 +60,14 @@ async fn read_policies(api: &Arc<Api>, linter: &mut Linter) -> Result<(), Failur
         api.report(Event::Warning { id: "CalicoResourcesNotServed", message: message.to_owned() });
     }
     for (kind, list) in lists {
-        // What was judged cannot be withdrawn, so policies are judged when their list is complete.
-        let mut all: Vec<Policy> = Vec::new();
-        api.each_page::<Listed, _>(&list, &mut all, Vec::clear, |all, page| {
-            all.extend(page.into_iter().map(|item| Policy::of_list(kind, item)));
-        })
+        let mark = linter.mark();
+        api.each_page::<Listed, _>(
+            &list,
+            linter,
+            |linter| linter.back_to(&mark),
+            |linter, page| page.into_iter().for_each(|item| linter.policy(Policy::of_list(kind, item), None)),
+        )
         .await?;
-        all.into_iter().for_each(|policy| linter.policy(policy, None));
     }
     Ok(())
 }

@@ -32,6 +32,14 @@ pub struct Linter {
     endpoints: Option<Endpoints>,
 }
 
+/// A moment before a list is read.
+#[derive(Debug)]
+pub struct Mark {
+    policies: usize,
+    drafts: usize,
+    measured: usize,
+}
+
 /// What remains of a policy.
 #[derive(Debug)]
 struct Judged {
@@ -71,6 +79,18 @@ impl Linter {
             Item::Other => return false,
         }
         true
+    }
+
+    /// What was judged so far, for [`Self::back_to`].
+    pub fn mark(&self) -> Mark {
+        Mark { policies: self.policies.len(), drafts: self.drafts.len(), measured: self.measured.len() }
+    }
+
+    /// Forgets the policies since a mark: their list is read from its start again.
+    pub fn back_to(&mut self, mark: &Mark) {
+        self.policies.truncate(mark.policies);
+        self.drafts.truncate(mark.drafts);
+        self.measured.truncate(mark.measured);
     }
 
     pub fn policy(&mut self, policy: Policy, file: Option<&Rc<str>>) {
