@@ -166,6 +166,17 @@ pub fn read_all<T: DeserializeOwned>(text: &str) -> Result<Vec<T>, Malformed> {
     Ok(serde_yaml::from_multiple_with_options(text, options())?)
 }
 
+/// As [`read_all`], for a text of any size: the library's own limits are those of a config. Every value takes a byte, so
+/// only aliases could make more of it, and their limits remain.
+///
+/// Like [`read`].
+pub fn read_large<T: DeserializeOwned>(text: &str) -> Result<Vec<T>, Malformed> {
+    let most = text.len().saturating_mul(2).max(1 << 20);
+    let mut options = options();
+    options.budget = serde_yaml::budget! { max_nodes: most, max_events: most, max_total_scalar_bytes: most };
+    Ok(serde_yaml::from_multiple_with_options(text, options)?)
+}
+
 /// The documents in a text, without the empty ones. Duplicate keys are refused.
 ///
 /// # Errors

@@ -131,7 +131,7 @@ fn parse(text: &str, take: &mut impl FnMut(Item)) -> Result<(), Malformed> {
         }
     }
     for (line, document) in documents(text) {
-        let items = yaml::read_all(document).map_err(|why| located(document).unwrap_or(why));
+        let items = yaml::read_large(document).map_err(|why| located(document).unwrap_or(why));
         items.map_err(|why| Malformed { line: why.line + line, ..why })?.into_iter().for_each(&mut *take);
     }
     Ok(())
@@ -166,8 +166,16 @@ fn located(text: &str) -> Option<Malformed> {
 fn said(report: &PolicyReport) -> String {
     let summary = &report.summary;
     let counted = |number: u64, what: &str| count(usize::try_from(number).unwrap_or(usize::MAX), what);
-    let policies = if summary.policies == 1 { "1 policy".to_owned() } else { format!("{} policies", summary.policies) };
-    format!("{policies}: {} failed, {}", summary.fail, counted(summary.warn, "warning"))
+    format!(
+        "{}: {}, {}",
+        policies(summary.policies),
+        counted(summary.fail, "failure"),
+        counted(summary.warn, "warning")
+    )
+}
+
+fn policies(number: u64) -> String {
+    if number == 1 { "1 policy".to_owned() } else { format!("{number} policies") }
 }
 
 /// The report as text, the worst last, next to the prompt.
@@ -187,7 +195,7 @@ fn text(report: &PolicyReport, quiet: bool) -> String {
         text.push_str(&format!("\n{pods} pods, {} of them on Windows nodes", summary.windows_pods.unwrap_or_default()));
     }
     if summary.staged > 0 {
-        text.push_str(&format!("\n{} staged policies are not enforced, and were not checked", summary.staged));
+        text.push_str(&format!("\nnot enforced, and not checked: {} (staged)", policies(summary.staged)));
     }
     format!("{text}\n{}\n", said(report))
 }
@@ -204,7 +212,10 @@ fn check(finding: &Finding) -> Check {
         ignored: false,
         detail: format!("{}{file}", finding.detail),
         why: Some(finding.why.into()),
-        fix: finding.rewrite.as_ref().map(|rewrite| format!("write {rewrite}")),
+        fix: finding.rewrite.as_ref().map(|rewrite| {
+            let lines = rewrite.lines().map(|line| format!("write {line}"));
+            lines.collect::<Vec<_>>().join("\n")
+        }),
     }
 }
 

@@ -178,6 +178,9 @@ const CHANGES: &[Change] = &[
     ("delete", G(LEASES), "leases", In(lease::NAMESPACE)),
 ];
 
+/// What `policy lint` reads besides.
+const LINT: &[Change] = &[("list", G(""), "namespaces", Anywhere)];
+
 /// `(since, before, group, resource)` of what Felix of a release line lists and watches beyond what all
 /// lines do (libcalico-go's felixsyncer and the ClusterRole calico-node of each line). An API that is not
 /// served needs the right too: RBAC answers first, and while one list is forbidden Felix is never in sync.
@@ -349,7 +352,11 @@ fn rules(place: Place) -> Vec<Rule> {
         .iter()
         .filter(|(.., at)| *at == place)
         .map(|change| (change_right(change, ApiGroup::V1, NAMESPACES[0]), "  # to reconfigure, upgrade and drain"));
-    for (right, purpose) in wanted.chain(changes) {
+    let lint = LINT
+        .iter()
+        .filter(|(.., at)| *at == place)
+        .map(|right| (change_right(right, ApiGroup::V1, NAMESPACES[0]), "  # to count pods in policy lint"));
+    for (right, purpose) in wanted.chain(changes).chain(lint) {
         // The IPAM configuration has another name in each group.
         let (mut groups, mut resources) = (vec![right.group.clone()], vec![right.resource.clone()]);
         if right.group == ApiGroup::V1.parts().0 {

@@ -393,6 +393,9 @@ fn missing_rights_are_named_all_at_once() {
     assert_eq!(refused["error"]["id"], "ClusterRights");
     insta::assert_snapshot!(refused["error"]["what"].as_str().unwrap(), @"the kubeconfig's user lacks 8 rights: get clusterinformations.crd.projectcalico.org default in the whole cluster, get felixconfigurations.crd.projectcalico.org default in the whole cluster, get ipamconfigs.crd.projectcalico.org default in the whole cluster, list ippools.crd.projectcalico.org in the whole cluster, get nodes in the whole cluster, get serviceaccounts calico-node in calico-system, get serviceaccounts calico-node in kube-system, create serviceaccounts/token calico-node in calico-system");
 
+    let refused = lab.bare("policy lint --kubeconfig joe.yaml -o json").exits(17).json();
+    assert_eq!(refused["error"]["id"], "ClusterForbidden");
+
     // With the manifest that `explain` prints, the same user has the rights.
     let page = lab.bare("explain ClusterRights").exits(0).stdout;
     let (_, manifest) = page.split_once("---\n").unwrap();
@@ -414,14 +417,22 @@ fn missing_rights_are_named_all_at_once() {
     let checked = lab.bare("cluster check --kubeconfig joe.yaml -o json").exits(0).json();
     assert!(findings(&checked, "ok").contains(&"ClusterRights: all required rights".to_owned()), "{checked:#}");
     assert_eq!(findings(&checked, "unknown"), Vec::<String>::new());
+    let lint = || lab.bare("policy lint --kubeconfig joe.yaml -o ndjson").exits(0).ndjson();
+    let pods = |lines: &[serde_json::Value]| {
+        lines.iter().find(|line| line["type"] == "document").unwrap()["document"]["summary"]["pods"].clone()
+    };
+    assert!(pods(&lint()).is_u64());
     let _installed = lab.run("install -y --kubeconfig joe.yaml").exits(0);
     let _tainted = lab.run("node taint os=windows:NoSchedule --kubeconfig joe.yaml").exits(0);
 
     // A change that could not be finished is refused before the cordon.
     let role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/calicoctl-win";
     let mut rules = get(&cluster, role)["rules"].as_array().unwrap().clone();
-    rules.retain(|rule| rule["resources"] != json!(["pods/eviction"]));
+    rules.retain(|rule| rule["resources"] != json!(["pods/eviction"]) && rule["resources"] != json!(["namespaces"]));
     cluster.as_admin(&http::Method::PATCH, role, Some(&json!({ "rules": rules }))).unwrap();
+    let uncounted = lint();
+    let warned = uncounted.iter().any(|line| line["id"] == "PodsNotCounted");
+    assert!(warned && pods(&uncounted).is_null(), "{uncounted:#?}");
     let change = "reconfigure -y -o ndjson --set calicoNetwork.vxlan.vxlanVNI=5000 --kubeconfig joe.yaml";
     let refused = lab.run(change).exits(17).ndjson();
     let result = refused.last().unwrap();
@@ -429,6 +440,27 @@ fn missing_rights_are_named_all_at_once() {
     let cordon = refused.iter().any(|event| event.to_string().contains("cordon"));
     assert!(!cordon, "{refused:#?}");
     let _gone = lab.run("uninstall --purge -y --kubeconfig joe.yaml").exits(0);
+}
+
+#[test]
+fn policies_of_either_api_group_are_judged() {
+    for (layout, group) in [(Layout::V1, "crd.projectcalico.org/v1"), (Layout::V3, "projectcalico.org/v3")] {
+        let (lab, cluster) = cluster(layout);
+        let deny = json!({ "action": "Deny", "source": { "notNets": ["10.0.0.0/8"] } });
+        for (kind, place) in
+            [("NetworkPolicy", "namespaces/demo/networkpolicies"), ("GlobalNetworkPolicy", "globalnetworkpolicies")]
+        {
+            let policy = json!({ "apiVersion": group, "kind": kind, "metadata": { "name": "default.a" },
+                "spec": { "selector": "all()", "ingress": [deny] } });
+            cluster.as_admin(&http::Method::POST, &format!("/apis/{group}/{place}"), Some(&policy)).unwrap();
+        }
+        let report = lab.bare("policy lint --kubeconfig admin.yaml -o json").exits(3).json();
+        let found = report["findings"].as_array().unwrap().iter();
+        let found: Vec<String> =
+            found.map(|one| format!("{} {} {}", one["id"], one["kind"], one["namespace"])).collect();
+        let wanted = |of: &str| format!("\"PolicyDenySkipped\" {of}");
+        assert_eq!(found, [wanted("\"GlobalNetworkPolicy\" null"), wanted("\"NetworkPolicy\" \"demo\"")], "{group}");
+    }
 }
 
 #[test]

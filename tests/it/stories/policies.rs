@@ -77,7 +77,7 @@ fn text_has_the_worst_last_and_junit_a_case_for_each() {
     let lab = with_file();
     let text = lab.bare("policy lint -f every-kind.yaml").exits(3).stdout;
     let fails = text.rfind("[FAIL] PolicyDenySkipped").unwrap();
-    assert!(text.find("[WARN]").unwrap() < fails && text.contains("1 staged"), "{text}");
+    assert!(text.find("[WARN]").unwrap() < fails && text.contains("6 policies: 10 failures, 7 warnings"), "{text}");
     let quiet = lab.bare("policy lint -f every-kind.yaml -q").exits(3).stdout;
     assert!(!quiet.contains("[WARN]") && quiet.contains("[FAIL]"), "{quiet}");
     let junit = lab.bare("policy lint -f every-kind.yaml -o junit").exits(3).stdout;
