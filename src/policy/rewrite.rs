@@ -13,14 +13,17 @@ const MOST: usize = 64;
 pub(super) fn of_skipped(rule: &Rule, why: Skipped) -> Option<String> {
     match why {
         Skipped::Negated => without_negations(rule),
-        Skipped::NamedPort => {
-            let sides = rule.sides().into_iter().flat_map(|(_, side)| &side.ports);
-            let ports = sides.chain(rule.ports.iter().filter_map(|port| port.port.as_ref()));
-            let names: Vec<&str> = ports.map(String::as_str).filter(|port| is_name(port)).collect();
-            Some(format!("the number of the port instead of the name {}", names.join(", ")))
-        }
+        Skipped::NamedPort => numbers(rule),
         Skipped::IcmpType | Skipped::Log | Skipped::Ipv6 => None,
     }
+}
+
+/// None if the rule has no name of a port.
+fn numbers(rule: &Rule) -> Option<String> {
+    let sides = rule.sides().into_iter().flat_map(|(_, side)| &side.ports);
+    let ports = sides.chain(rule.ports.iter().filter_map(|port| port.port.as_ref()));
+    let names: Vec<&str> = ports.map(String::as_str).filter(|port| is_name(port)).collect();
+    (!names.is_empty()).then(|| format!("the number of the port instead of the name {}", names.join(", ")))
 }
 
 fn without_negations(rule: &Rule) -> Option<String> {
@@ -47,6 +50,8 @@ fn without_negations(rule: &Rule) -> Option<String> {
             lines.push(format!("an ipBlock without except instead of {field}[{at}] for each of: {}", nets.join(", ")));
         }
     }
+    // For these the rule would still be skipped.
+    lines.extend(numbers(rule));
     Some(lines.join("\n"))
 }
 
@@ -86,4 +91,34 @@ pub(super) fn of_long_list(rule: &Rule) -> Option<String> {
         }
     }
     (!lines.is_empty()).then(|| lines.join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn a_rewrite_leaves_nothing_for_which_windows_skips_the_rule() {
+        let written = |rule: Value| {
+            let rule: Rule = serde_json::from_value(rule).unwrap();
+            of_skipped(&rule, rule.skipped().unwrap().0)
+        };
+        for (rule, wanted) in [
+            (
+                json!({"source": {"notNets": ["0.0.0.0/1"]}, "destination": {"ports": ["http"]}}),
+                Some("source.nets: [128.0.0.0/1], without notNets\nthe number of the port instead of the name http"),
+            ),
+            (
+                json!({"source": {"namespaceSelector": "has(a)", "notSelector": "b == 'c'"}}),
+                Some("source.selector: \"!(b == 'c')\", without notSelector"),
+            ),
+            (json!({"source": {"notSelector": "b == 'c'"}}), None),
+            (json!({"source": {"notNets": ["0.0.0.0/1"]}, "icmp": {"type": 8}}), None),
+            (json!({"notProtocol": "TCP", "source": {"notPorts": [80]}}), None),
+        ] {
+            assert_eq!(written(rule.clone()).as_deref(), wanted, "{rule}");
+        }
+    }
 }
