@@ -8,7 +8,7 @@ use anyhow::{Context, Error, Result};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::Node;
+use super::{Node, files};
 use crate::fault::{Exit, Fault};
 use crate::item::Access;
 use crate::values::WinPath;
@@ -58,6 +58,8 @@ pub fn parse<T: DeserializeOwned>(text: &[u8], name: impl Display) -> Result<T> 
 /// # Errors
 /// When it still exists.
 pub fn forget(node: &dyn Node, path: &WinPath) -> Result<()> {
+    // What a crash left of a write: no later one of this record overwrites it.
+    drop(fs::remove_file(files::beside(&node.disk(path))));
     match node.remove(path) {
         Err(_) if !node.disk(path).try_exists().unwrap_or(true) => Ok(()),
         removed => removed,
