@@ -84,6 +84,7 @@ const RIGHTS: &[Entry] = &[
     ("list", Group::Calico, "bgppeers", "", Anywhere, Always, false),
     ("list", Group::Calico, "blockaffinities", "", Anywhere, Always, false),
     ("list", Group::Calico, "hostendpoints", "", Anywhere, Always, false),
+    ("get", Group::Calico, "kubecontrollersconfigurations", "default", Anywhere, Always, false),
     ("list", Group::Calico, "networkpolicies", "", Anywhere, Always, false),
     ("list", Group::Calico, "globalnetworkpolicies", "", Anywhere, Always, false),
     ("get", G(""), "configmaps", "amazon-vpc-cni", In("kube-system"), Eks, false),
@@ -572,6 +573,6 @@ mod tests {
                     || line.contains("networkpolicies")),
             "{etcd}"
         );
-        assert_eq!(etcd.lines().count(), 11, "{etcd}");
+        assert_eq!(etcd.lines().count(), 12, "{etcd}");
     }
 }

@@ -235,6 +235,7 @@ pub(super) fn read(node: Node) -> ClusterNode {
         not_ready: (!is_ready).then(|| why.filter(|why| !why.is_empty())).flatten(),
         calico_address: calicos(&node.metadata, "IPv4Address")
             .map(|net| net.split('/').next().unwrap_or_default().to_owned()),
+        route_reflector: calicos(&node.metadata, "RouteReflectorClusterID").filter(|id| !id.is_empty()),
         tunnel_mac: calicos(&node.metadata, "VXLANTunnelMACAddr").map(|mac| mac.to_lowercase()),
         name: node.metadata.name.unwrap_or_default(),
         ready: is_ready,

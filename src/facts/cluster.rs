@@ -63,6 +63,8 @@ pub struct ClusterFacts {
     pub bgp: Option<BgpFacts>,
     /// How many HostEndpoint objects there are.
     pub host_endpoints: Option<usize>,
+    /// Whether Calico's controllers create a HostEndpoint for each Node; none if that is not set, which means no.
+    pub auto_host_endpoints: Option<bool>,
     pub policies: Option<PolicyFacts>,
     /// Whether the cluster is OpenShift: it serves the group `config.openshift.io`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -224,6 +226,8 @@ pub struct ClusterNode {
     pub calico_address: Option<String>,
     /// The MAC to which other nodes send the traffic for its pods, from node startup.
     pub tunnel_mac: Option<String>,
+    /// The id of the cluster of route reflectors to which it belongs; none if it is no route reflector.
+    pub route_reflector: Option<String>,
     /// Version of OpenShift's Windows Machine Config Operator that created this Node; none if it did not.
     pub wmco: Option<String>,
     /// The digest of the settings applied here, from the Node. Not used in a plan for another machine.
@@ -315,6 +319,9 @@ pub struct BgpFacts {
     /// Addresses that more than one BGPPeer names.
     #[serde(default)]
     pub duplicates: Vec<String>,
+    /// Addresses of services that nodes announce by BGP, for example `serviceClusterIPs: 10.96.0.0/12`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub advertised: Vec<String>,
 }
 
 /// Network policies of all kinds.
@@ -332,6 +339,12 @@ pub struct PolicyFacts {
     /// The first of those, with the reason.
     #[serde(default)]
     pub costly_examples: Vec<String>,
+    /// How many have rules about HTTP requests.
+    #[serde(default)]
+    pub application_layer: usize,
+    /// The first of those.
+    #[serde(default)]
+    pub application_layer_examples: Vec<String>,
 }
 
 /// A permission, or the lack of one.

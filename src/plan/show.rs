@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::order::{self, phase};
+use super::order::{self, FELIX_SERVICE, phase};
 use super::{Step, Target};
 use crate::calico::services::is_ours;
 use crate::calico::{networks, nssm};
@@ -299,9 +299,19 @@ impl Plan {
         };
         let (counts, all, down) = (self.counts(), self.about_seconds, self.about_seconds_down);
         text.push_str(&format!("\nPlan: {counts}.\nDisruption: {disruption}.{drain}\n"));
+        if self.restarts_felix() && !self.interrupts(Disruption::Pods) {
+            text.push_str("TCP connections of pods may be reset, because Felix restarts.\n");
+        }
         let down =
             if down > 0 { format!("; Calico's services are down for about {down} s of it") } else { String::new() };
         text + &format!("Takes about {all} s{pods}{down}.\n")
+    }
+
+    /// Whether running pods lose TCP connections: Felix programs their rules again when it starts, which can reset them
+    /// (reference: Calico's page on limitations of Windows).
+    fn restarts_felix(&self) -> bool {
+        let felix = |change: &Change| change.kind == "running" && change.target == FELIX_SERVICE;
+        self.changes.iter().any(|change| felix(change) && change.before.is_some() && change.after.is_some())
     }
 
     fn interrupts(&self, what: Disruption) -> bool {

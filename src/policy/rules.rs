@@ -56,6 +56,11 @@ impl Listed {
         self.rules().find_map(|rule| rule.costly(self.metadata.namespace.is_none())).map(Costly::what)
     }
 
+    /// Whether one of its rules is about HTTP requests.
+    pub fn is_about_http(&self) -> bool {
+        self.rules().any(|rule| rule.http.is_some())
+    }
+
     fn rules(&self) -> impl Iterator<Item = &Rule> {
         self.spec.directions().flat_map(|(_, rules)| rules)
     }

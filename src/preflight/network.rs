@@ -227,15 +227,26 @@ pub(super) const ROWS: &[Row] = &[
     Row {
         id: "HostEndpoints",
         severity: Severity::Warning,
-        why: "policies of host endpoints are not enforced on Windows hosts",
+        why: "policies of host endpoints, also of those that Calico creates for each node, are not enforced on Windows hosts",
         fix: "protect Windows hosts with the Windows firewall",
-        judge: Judge::Calico("calicoctl get hostendpoints -o yaml", |cluster, _| match cluster.host_endpoints {
-            None => untold(cluster, "hostendpoints", "the host endpoints were not counted"),
-            Some(0) => Pass("none".into()),
-            Some(n) => Fail(format!("host endpoints in the cluster: {n}")),
-        }),
+        judge: Judge::Calico("calicoctl get hostendpoints,kubecontrollersconfigurations -o yaml", host_endpoints),
     },
 ];
+
+/// Reference: Calico's page on limitations of Windows, which names automatic host endpoints.
+fn host_endpoints(cluster: &ClusterFacts, _: &Input) -> Finding {
+    let created = cluster.auto_host_endpoints == Some(true);
+    match (cluster.host_endpoints, cluster.untold("kubecontrollersconfigurations")) {
+        (Some(count), _) if created => {
+            Fail(format!("Calico creates a host endpoint for each node (autoCreate: Enabled); there are {count}"))
+        }
+        (None, _) if created => Fail("Calico creates a host endpoint for each node (autoCreate: Enabled)".into()),
+        (None, _) => untold(cluster, "hostendpoints", "the host endpoints were not counted"),
+        (Some(0), Some(why)) => Unknown(why.to_owned()),
+        (Some(0), None) => Pass("none".into()),
+        (Some(count), _) => Fail(format!("host endpoints in the cluster: {count}")),
+    }
+}
 
 /// The config names the backend, so a pool with IP-in-IP is the user's own decision.
 fn given_ipip(cluster: &ClusterFacts) -> Finding {

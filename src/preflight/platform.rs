@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 
 use super::Finding::{Fail, Pass, Skip, Unknown, Warn};
-use super::cluster::untold;
+use super::cluster::{minor, untold};
 use super::node::unread;
 use super::{Finding, Input, Judge, Row, Severity};
 use crate::calico::networks;
 use crate::facts::{ClusterFacts, EksFacts, MetadataRoute, NodeFacts, Part, Survey};
 use crate::fault::Exit;
-use crate::settings::{Backend, RemoteAccess};
+use crate::settings::{Backend, Provider, RemoteAccess};
 use crate::values::joined;
 
 /// Where all clouds have their metadata service.
@@ -61,6 +61,20 @@ pub(super) const ROWS: &[Row] = &[
                 None => Pass("the node is in no managed node group".into()),
             },
         }),
+    },
+    Row {
+        id: "SourceDestCheck",
+        severity: Severity::Warning,
+        why: "without encapsulation, EC2 drops the traffic of pods unless the source/destination check of the instances is off",
+        fix: "aws ec2 modify-instance-attribute --instance-id ID --no-source-dest-check  # for this instance and the Linux nodes'\nor use VXLAN",
+        judge: Judge::Node(source_dest_check),
+    },
+    Row {
+        id: "AksCluster",
+        severity: Severity::Warning,
+        why: "AKS offers Calico for Windows from Kubernetes 1.20 on, and only if it is enabled when the cluster is created",
+        fix: "create a new AKS cluster with Calico as its network policy",
+        judge: Judge::Cluster(aks_cluster),
     },
     Row {
         id: "MetadataRoute",
@@ -129,6 +143,36 @@ fn instance_role(cluster: &ClusterFacts, eks: &EksFacts) -> Finding {
             "there is no ConfigMap aws-auth, so access entries decide, which are not visible inside the cluster: \
              aws eks list-access-entries --cluster-name NAME",
         ),
+    }
+}
+
+/// Reference: Calico's requirements for Windows, for AWS. The metadata service of the instance does not show the check.
+fn source_dest_check(_: &NodeFacts, input: &Input) -> Finding {
+    let Some(settings) = input.settings else { return Unknown("the settings could not be resolved".into()) };
+    match (settings.provider, settings.network.backend) {
+        (Provider::Ec2, Backend::WindowsBgp) => {
+            Fail("the instance cannot see whether its source/destination check is off, which windows-bgp needs".into())
+        }
+        (Provider::Ec2, backend) => Pass(format!("the backend {} does not need it off", backend.name())),
+        _ => Skip("this is not EC2".into()),
+    }
+}
+
+/// The minor version of Kubernetes from which AKS offers Calico for Windows (Calico's requirements for Windows).
+const AKS_SINCE: (u64, u64) = (1, 20);
+
+/// Whether the cluster was enabled at its creation cannot be seen.
+fn aks_cluster(cluster: &ClusterFacts, input: &Input) -> Finding {
+    match input.settings {
+        None if input.node.is_none() => return Skip("no node was examined".into()),
+        None => return Unknown("the settings could not be resolved".into()),
+        Some(settings) if settings.provider != Provider::Aks => return Skip("this is not AKS".into()),
+        Some(_) => {}
+    }
+    match minor(&cluster.kubernetes_version) {
+        None => Unknown(format!("`{}` is no version of Kubernetes", cluster.kubernetes_version)),
+        Some(version) if version < AKS_SINCE => Fail(format!("the cluster has {}", cluster.kubernetes_version)),
+        Some(_) => Pass(cluster.kubernetes_version.clone()),
     }
 }
 

@@ -1,4 +1,5 @@
-//! Checks of the network policies: what Felix on Windows skips, and what is expensive there.
+//! Checks of the network policies: what Felix on Windows skips, what is expensive there, and what Windows does not
+//! support (reference: Calico's page on limitations of Windows, for application layer policy).
 
 use super::Finding::{Fail, Pass};
 use super::cluster::untold;
@@ -22,6 +23,19 @@ pub(super) const ROWS: &[Row] = &[
         fix: "select by namespace or label instead of all(), and combine nets into larger ones",
         judge: Judge::Calico("calicoctl get networkpolicies,globalnetworkpolicies -A -o yaml", |cluster, _| {
             counted(cluster, |all| (all.costly, &all.costly_examples), "are expensive on Windows nodes")
+        }),
+    },
+    Row {
+        id: "ApplicationLayerPolicy",
+        severity: Severity::Warning,
+        why: "Windows does not support application layer policy, so rules about HTTP requests do not protect its pods",
+        fix: "keep these pods on Linux nodes, or protect them with rules about protocols, ports and addresses",
+        judge: Judge::Calico("calicoctl get networkpolicies,globalnetworkpolicies -A -o yaml", |cluster, _| {
+            counted(
+                cluster,
+                |all| (all.application_layer, &all.application_layer_examples),
+                "need application layer policy",
+            )
         }),
     },
 ];

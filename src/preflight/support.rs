@@ -14,6 +14,9 @@ use crate::version::CalicoVersion;
 const NODES_WITHOUT_TYPHA: usize = 50;
 const NODES_PER_TYPHA: usize = 200;
 
+/// How many Linux workers the operator needs for a highly available Typha (Calico's requirements for Windows).
+const WORKERS_FOR_TYPHA: usize = 3;
+
 pub(super) const ROWS: &[Row] = &[
     Row {
         id: "NoHostProcessCalico",
@@ -79,6 +82,27 @@ pub(super) const ROWS: &[Row] = &[
         why: "without Typha every node reads the datastore itself, which overloads the API server of a large cluster",
         fix: "kubectl -n NAMESPACE get deployment calico-typha  # shows its replicas\nscale it to one replica for each 200 nodes",
         judge: Judge::Cluster(typha),
+    },
+    Row {
+        id: "TyphaWorkers",
+        severity: Severity::Warning,
+        why: "Typha runs on Linux nodes only; with the operator it is highly available from three Linux workers on",
+        fix: "kubectl get nodes -L kubernetes.io/os  # shows the nodes' systems\nadd Linux workers",
+        judge: Judge::Cluster(typha_workers),
+    },
+    Row {
+        id: "RouteReflectors",
+        severity: Severity::Warning,
+        why: "a Windows node cannot be a BGP route reflector, so its peers do not get each other's routes from it",
+        fix: "kubectl annotate node NAME projectcalico.org/RouteReflectorClusterID-  # the node is no route reflector any more\nmake a Linux node the route reflector",
+        judge: Judge::Cluster(route_reflectors),
+    },
+    Row {
+        id: "ServiceAdvertisement",
+        severity: Severity::Warning,
+        why: "Windows nodes do not advertise the addresses of services by BGP, only Linux nodes do",
+        fix: "nothing, if traffic to these addresses may enter through Linux nodes",
+        judge: Judge::Calico("calicoctl get bgpconfiguration default -o yaml", service_advertisement),
     },
 ];
 
@@ -182,5 +206,50 @@ fn typha(cluster: &ClusterFacts, _: &Input) -> Finding {
         Fail(format!("Typha pods: {} for {} nodes", typha.wanted, nodes.all))
     } else {
         Pass(format!("{} ready", typha.ready))
+    }
+}
+
+/// Reference: Calico's requirements for Windows, which name three workers for clusters of the operator.
+fn typha_workers(cluster: &ClusterFacts, _: &Input) -> Finding {
+    if let Some(why) = ["nodes", "deployments", "installations"].iter().find_map(|question| cluster.untold(question)) {
+        return Unknown(why.to_owned());
+    }
+    match (cluster.typha, &cluster.operator, cluster.nodes) {
+        (None, ..) => Skip("there is no Typha".into()),
+        (_, None, _) => Skip("the operator does not manage Calico".into()),
+        (.., None) => Unknown("the cluster's nodes were not counted".into()),
+        (.., Some(nodes)) if nodes.linux_workers < WORKERS_FOR_TYPHA => {
+            Fail(format!("Linux workers: {}, and Typha needs {WORKERS_FOR_TYPHA}", nodes.linux_workers))
+        }
+        (.., Some(nodes)) => Pass(format!("Linux workers: {}", nodes.linux_workers)),
+    }
+}
+
+/// Reference: Calico's requirements for Windows, "Windows node cannot act as route reflectors".
+fn route_reflectors(cluster: &ClusterFacts, input: &Input) -> Finding {
+    match input.network() {
+        None => return Unknown("no backend is decided".into()),
+        Some(network) if network.backend != Backend::WindowsBgp => return Skip("BGP is not used".into()),
+        Some(_) => {}
+    }
+    match &cluster.node {
+        None if input.node.is_none() => Skip("no node was examined".into()),
+        None => Unknown("the Node is not registered".into()),
+        Some(node) => match &node.route_reflector {
+            Some(id) => Fail(format!("the Node {} has RouteReflectorClusterID {id}", node.name)),
+            None => Pass("this node is none".into()),
+        },
+    }
+}
+
+/// Reference: Calico's page on limitations of Windows.
+fn service_advertisement(cluster: &ClusterFacts, _: &Input) -> Finding {
+    if let Some(why) = cluster.untold("bgpconfigurations") {
+        return Unknown(why.to_owned());
+    }
+    match &cluster.bgp {
+        None => untold(cluster, "bgppeers", "BGP's configuration was not read"),
+        Some(bgp) if bgp.advertised.is_empty() => Pass("none".into()),
+        Some(bgp) => Fail(format!("BGPConfiguration has {}", bgp.advertised.join("; "))),
     }
 }

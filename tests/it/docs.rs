@@ -259,7 +259,7 @@ fn every_command_in_a_hint_is_one_that_the_program_has() {
 }
 
 /// Options of other programs in the texts.
-const OTHER_PROGRAMS: [&str; 34] = [
+const OTHER_PROGRAMS: [&str; 36] = [
     // kubectl, kubeadm and calicoctl
     "--client",
     "--clusterrole",
@@ -286,6 +286,9 @@ const OTHER_PROGRAMS: [&str; 34] = [
     "--source-vip",
     "--tls-min-version",
     "--trusted-ca-file",
+    // the AWS CLI
+    "--instance-id",
+    "--no-source-dest-check",
     // Calico's components
     "--complete-startup",
     "--confdir",

@@ -228,7 +228,7 @@ impl Lab {
     pub fn add_object(&self, kind: &str, object: Value) {
         let mut saved = self.saved_cluster();
         let key = serde_json::json!({
-            "kind": kind, "namespace": object["metadata"]["namespace"], "name": object["metadata"]["name"],
+            "kind": kind, "namespace": object["metadata"]["namespace"].as_str().unwrap_or_default(), "name": object["metadata"]["name"],
         });
         saved["objects"].as_array_mut().unwrap().push(serde_json::json!([key, object]));
         fs::write(self.path("node/cluster/cluster.json"), saved.to_string()).unwrap();

@@ -12,6 +12,7 @@ use super::{Question, Unanswered, ask, ask_all};
 use crate::cluster::api::{Api, path};
 use crate::cluster::errors::Failure;
 use crate::facts::{ApiGroup, BgpFacts, ClusterFacts, FelixFacts, PoolFacts};
+use crate::values::joined;
 
 /// The pending requests for them.
 pub(super) struct Resources {
@@ -23,6 +24,7 @@ pub(super) struct Resources {
     bgp: Question<Option<Object<Bgp>>>,
     peers: Question<Vec<Object<Peer>>>,
     host_endpoints: Question<Vec<Bare>>,
+    controllers: Question<Option<Object<Controllers>>>,
     policies: [Question<Vec<Policy>>; 3],
 }
 
@@ -40,6 +42,7 @@ impl Resources {
             bgp: ask(api, default("bgpconfigurations")),
             peers: ask_all(api, of("bgppeers")),
             host_endpoints: ask_all(api, of("hostendpoints")),
+            controllers: ask(api, default("kubecontrollersconfigurations")),
             policies: [
                 ask_all(api, of("globalnetworkpolicies")),
                 ask_all(api, of("networkpolicies")),
@@ -66,6 +69,8 @@ impl Resources {
         facts.bgp = peers.map(|peers| bgp_facts(bgp.flatten().map(|bgp| bgp.spec), &peers));
         let endpoints = unanswered.may_be("hostendpoints", self.host_endpoints.answer().await)?;
         facts.host_endpoints = endpoints.map(|endpoints| endpoints.len());
+        let controllers = unanswered.may_be("kubecontrollersconfigurations", self.controllers.answer().await)?;
+        facts.auto_host_endpoints = controllers.flatten().and_then(|found| found.spec.creates_host_endpoints());
         let mut all = Vec::new();
         for question in self.policies {
             match unanswered.may_be("networkpolicies", question.answer().await)? {
@@ -137,6 +142,7 @@ pub(super) fn bgp_facts(bgp: Option<Bgp>, peers: &[Object<Peer>]) -> BgpFacts {
         peers: peers.len(),
         unsupported,
         duplicates: named.into_iter().filter(|(_, times)| *times > 1).map(|(ip, _)| ip.to_owned()).collect(),
+        advertised: bgp.advertised(),
     }
 }
 
@@ -267,6 +273,65 @@ pub(super) struct Bgp {
     mesh: Option<bool>,
     #[serde(rename = "nodeMeshPassword")]
     mesh_password: Option<serde::de::IgnoredAny>,
+    #[serde(rename = "serviceClusterIPs")]
+    cluster_ips: Option<Vec<Block>>,
+    #[serde(rename = "serviceExternalIPs")]
+    external_ips: Option<Vec<Block>>,
+    #[serde(rename = "serviceLoadBalancerIPs")]
+    load_balancer_ips: Option<Vec<Block>>,
+}
+
+#[derive(Deserialize)]
+struct Block {
+    #[serde(default)]
+    cidr: String,
+}
+
+impl Bgp {
+    fn advertised(&self) -> Vec<String> {
+        let lists = [
+            ("serviceClusterIPs", &self.cluster_ips),
+            ("serviceExternalIPs", &self.external_ips),
+            ("serviceLoadBalancerIPs", &self.load_balancer_ips),
+        ];
+        lists
+            .into_iter()
+            .filter_map(|(field, blocks)| Some((field, blocks.as_ref().filter(|blocks| !blocks.is_empty())?)))
+            .map(|(field, blocks)| format!("{field}: {}", joined(blocks.iter().map(|block| &block.cidr), ", ")))
+            .collect()
+    }
+}
+
+/// KubeControllersConfiguration `default`.
+#[derive(Deserialize)]
+pub(super) struct Controllers {
+    #[serde(default)]
+    controllers: NodeControllers,
+}
+
+#[derive(Default, Deserialize)]
+struct NodeControllers {
+    node: Option<NodeController>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct NodeController {
+    host_endpoint: Option<HostEndpointController>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct HostEndpointController {
+    auto_create: Option<String>,
+}
+
+impl Controllers {
+    /// Whether they create a HostEndpoint for each Node; none if that is not set.
+    pub fn creates_host_endpoints(&self) -> Option<bool> {
+        let endpoints = self.controllers.node.as_ref()?.host_endpoint.as_ref()?;
+        endpoints.auto_create.as_deref().map(|word| word == "Enabled")
+    }
 }
 
 #[derive(Deserialize)]

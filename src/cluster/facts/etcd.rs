@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::calico::{Affinity, Bare, Bgp, Deleted, Felix, Information, Named, Object, Peer, Pool};
+use super::calico::{Affinity, Bare, Bgp, Controllers, Deleted, Felix, Information, Named, Object, Peer, Pool};
 use super::calico::{bgp_facts, count_blocks, felix_facts, pool};
 use super::policies::{self, Policy};
 use crate::calico::etcd::EtcdFiles;
@@ -23,6 +23,7 @@ const AFFINITIES: &str = "/calico/ipam/v2/host/";
 const BGP: &str = "/calico/resources/v3/projectcalico.org/bgpconfigurations/default";
 const PEERS: &str = "/calico/resources/v3/projectcalico.org/bgppeers/";
 const HOST_ENDPOINTS: &str = "/calico/resources/v3/projectcalico.org/hostendpoints/";
+const CONTROLLERS: &str = "/calico/resources/v3/projectcalico.org/kubecontrollersconfigurations/default";
 /// Calico's controllers copy those of Kubernetes here.
 const POLICIES: [&str; 2] = [
     "/calico/resources/v3/projectcalico.org/globalnetworkpolicies/",
@@ -42,7 +43,8 @@ pub fn read_etcd(
     limit: Duration,
 ) -> Result<()> {
     let [global, namespaced] = POLICIES;
-    let names = [FELIX, POOLS, IPAM, INFORMATION, AFFINITIES, BGP, PEERS, HOST_ENDPOINTS, global, namespaced];
+    let names =
+        [FELIX, POOLS, IPAM, INFORMATION, AFFINITIES, BGP, PEERS, HOST_ENDPOINTS, CONTROLLERS, global, namespaced];
     let found = etcd_kv::read(endpoints, files, limit, &names)?;
     let below = |name: &str| {
         let at = names.iter().position(|known| *known == name);
@@ -56,6 +58,7 @@ pub fn read_etcd(
     count_blocks(&mut pools, &affinities.into_iter().flatten().collect::<Vec<_>>(), node);
     let bgp = one::<Object<Bgp>>(below(BGP))?;
     let peers = all::<Object<Peer>>(below(PEERS))?;
+    let controllers = one::<Object<Controllers>>(below(CONTROLLERS))?;
     let mut policies = all::<Policy>(below(global))?;
     policies.extend(all::<Policy>(below(namespaced))?);
 
@@ -65,6 +68,7 @@ pub fn read_etcd(
     facts.calico_version = information.map(|found| found.spec.calico_version).filter(|version| !version.is_empty());
     facts.bgp = Some(bgp_facts(bgp.map(|bgp| bgp.spec), &peers));
     facts.host_endpoints = Some(all::<Bare>(below(HOST_ENDPOINTS))?.len());
+    facts.auto_host_endpoints = controllers.and_then(|found| found.spec.creates_host_endpoints());
     facts.policies = Some(policies::count(&policies));
     facts.etcd_read = true;
     Ok(())

@@ -1,4 +1,5 @@
-//! How many network policies have rules that Felix on Windows skips, or that are expensive there.
+//! How many network policies have rules that Felix on Windows skips, that are expensive there, or that are about HTTP
+//! requests.
 
 use serde::Deserialize;
 
@@ -16,6 +17,8 @@ pub(super) struct Policy {
     reason: Option<&'static str>,
     /// Why it is expensive.
     costly: Option<&'static str>,
+    /// Why it needs application layer policy.
+    application_layer: Option<&'static str>,
 }
 
 pub(super) fn count(policies: &[Policy]) -> PolicyFacts {
@@ -26,15 +29,26 @@ pub(super) fn count(policies: &[Policy]) -> PolicyFacts {
     };
     let (skipped, examples) = counted(|policy| policy.reason);
     let (costly, costly_examples) = counted(|policy| policy.costly);
-    PolicyFacts { all: policies.len(), skipped, examples, costly, costly_examples }
+    let (application_layer, application_layer_examples) = counted(|policy| policy.application_layer);
+    PolicyFacts {
+        all: policies.len(),
+        skipped,
+        examples,
+        costly,
+        costly_examples,
+        application_layer,
+        application_layer_examples,
+    }
 }
 
 impl<'de> Deserialize<'de> for Policy {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let listed = Listed::deserialize(from)?;
         let (reason, costly) = (listed.skipped(), listed.costly());
-        let name = if reason.or(costly).is_some() { listed.to_string() } else { String::new() };
-        Ok(Self { name, reason, costly })
+        let application_layer = listed.is_about_http().then_some("HTTP requests");
+        let named = reason.or(costly).or(application_layer).is_some();
+        let name = if named { listed.to_string() } else { String::new() };
+        Ok(Self { name, reason, costly, application_layer })
     }
 }
 
@@ -68,6 +82,16 @@ mod tests {
             assert_eq!(reason(json!({"ingress": [rule]})), wanted, "{rule}");
             assert_eq!(reason(json!({"ingress": null, "egress": [rule]})), wanted, "{rule}");
         }
+    }
+
+    #[test]
+    fn rules_about_http_requests_are_found_and_are_not_among_the_skipped() {
+        let http = json!({"methods": ["GET"], "paths": [{"prefix": "/public"}]});
+        let rule = json!({"action": "Allow", "protocol": "TCP", "http": http});
+        let policy = json!({"metadata": {"name": "web", "namespace": "shop"}, "spec": {"ingress": [rule]}});
+        let facts = count(&[serde_json::from_value(policy).unwrap()]);
+        assert_eq!((facts.skipped, facts.costly, facts.application_layer), (0, 0, 1));
+        assert_eq!(facts.application_layer_examples, ["shop/web (HTTP requests)"]);
     }
 
     #[test]

@@ -66,6 +66,14 @@ pub(super) const STORIES: &[Story] = &[
         },
     ),
     story(
+        "ApplicationLayerPolicy",
+        |scene| scene.cluster.policies.as_mut().unwrap().application_layer = 1,
+        |scene| {
+            scene.cluster.policies = None;
+            refuse(scene, "networkpolicies");
+        },
+    ),
+    story(
         "PoliciesSupported",
         |scene| scene.cluster.policies.as_mut().unwrap().skipped = 1,
         |scene| {
@@ -158,4 +166,22 @@ fn bgp_needs_linux_nodes_that_have_it_too() {
     for (operator, config_map) in [(Some("Enabled"), None), (None, Some("bird")), (None, None)] {
         assert_eq!(judged(operator, config_map), "Ok windows-bgp");
     }
+}
+
+#[test]
+fn host_endpoints_that_calico_creates_are_found_before_there_is_one() {
+    let told = |edit: Edit| {
+        let found = check(&report(edit), "HostEndpoints");
+        format!("{:?} {}", found.status, found.detail)
+    };
+    assert_eq!(told(|_| ()), "Ok none");
+    assert_eq!(told(|scene| scene.cluster.auto_host_endpoints = Some(false)), "Ok none");
+    assert_eq!(
+        told(|scene| scene.cluster.auto_host_endpoints = Some(true)),
+        "Warn Calico creates a host endpoint for each node (autoCreate: Enabled); there are 0"
+    );
+    assert_eq!(
+        told(|scene| refuse(scene, "kubecontrollersconfigurations")),
+        "Unknown user joe may not list kubecontrollersconfigurations"
+    );
 }

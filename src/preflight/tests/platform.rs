@@ -19,6 +19,10 @@ fn on_ec2(scene: &mut Scene) {
     survey_of(scene).link_local_routes = Some([("169.254.169.254/32".into(), "Ethernet".into())].into());
 }
 
+fn on_aks(scene: &mut Scene) {
+    scene.settings.as_mut().unwrap().provider = Provider::Aks;
+}
+
 fn by_rdp(scene: &mut Scene) {
     scene.remote_access = &[RemoteAccess::Rdp];
     survey_of(scene).services.insert("termservice".into(), ServiceFacts { running: true, ..ServiceFacts::default() });
@@ -76,6 +80,28 @@ pub(super) const STORIES: &[Story] = &[
                 eks(scene);
                 scene.cluster.node = None;
             },
+        )
+    },
+    Story {
+        good: on_ec2,
+        ..story(
+            "SourceDestCheck",
+            |scene| {
+                on_ec2(scene);
+                with_bgp(scene, "v3.29.5");
+            },
+            undecided,
+        )
+    },
+    Story {
+        good: on_aks,
+        ..story(
+            "AksCluster",
+            |scene| {
+                on_aks(scene);
+                scene.cluster.kubernetes_version = "v1.19.11".into();
+            },
+            undecided,
         )
     },
     Story {

@@ -60,4 +60,51 @@ pub(super) const STORIES: &[Story] = &[
             refuse(scene, "deployments");
         },
     ),
+    Story {
+        good: |scene| with_typha(scene, 3),
+        ..story(
+            "TyphaWorkers",
+            |scene| with_typha(scene, 2),
+            |scene| {
+                with_typha(scene, 3);
+                scene.cluster.nodes = None;
+                refuse(scene, "nodes");
+            },
+        )
+    },
+    Story {
+        good: |scene| with_bgp(scene, "v3.29.5"),
+        ..story(
+            "RouteReflectors",
+            |scene| {
+                with_bgp(scene, "v3.29.5");
+                scene.cluster.node.as_mut().unwrap().route_reflector = Some("244.0.0.1".into());
+            },
+            undecided,
+        )
+    },
+    story(
+        "ServiceAdvertisement",
+        |scene| scene.cluster.bgp.as_mut().unwrap().advertised = vec!["serviceClusterIPs: 10.96.0.0/12".into()],
+        |scene| refuse(scene, "bgpconfigurations"),
+    ),
 ];
+
+fn with_typha(scene: &mut Scene, linux_workers: usize) {
+    scene.cluster.typha = Some(TyphaFacts { wanted: 3, ready: 3 });
+    scene.cluster.nodes = Some(NodeCounts { all: 5, linux: 4, linux_workers, windows: 1 });
+}
+
+#[test]
+fn two_linux_workers_are_enough_without_typha_or_without_the_operator() {
+    let status = |edit: fn(&mut Scene)| {
+        let found = report(|scene| {
+            with_typha(scene, 2);
+            edit(scene);
+        });
+        check(&found, "TyphaWorkers").status
+    };
+    assert_eq!(status(|_| ()), CheckStatus::Warn);
+    assert_eq!(status(|scene| scene.cluster.typha = None), CheckStatus::Skip);
+    assert_eq!(status(|scene| scene.cluster.operator = None), CheckStatus::Skip);
+}

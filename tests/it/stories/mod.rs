@@ -23,6 +23,7 @@ mod given_up;
 mod import;
 mod journal;
 mod lease;
+mod limits;
 mod offline;
 mod old_state;
 mod output;

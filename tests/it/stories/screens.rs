@@ -279,6 +279,7 @@ fn an_upgrade_and_what_is_remembered_of_it() {
 
     Plan: 3 to create, 5 to update, 0 to delete, 2 to replace.
     Disruption: Calico's services restart.
+    TCP connections of pods may be reset, because Felix restarts.
     Takes about 8 s; Calico's services are down for about 8 s of it.
     result: OK (exit 0) changed=false reboot=false
     ");
