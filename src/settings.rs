@@ -38,6 +38,7 @@ pub use services::Services;
 
 use crate::config::Origin;
 pub use crate::config::keywords::{Backend, Credentials, Ipam, RemoteAccess};
+pub use crate::config::static_rules::StaticRules;
 pub use crate::facts::Provider;
 use crate::facts::{ApiGroup, RuntimeKind};
 use crate::values::NodeName;

@@ -14,7 +14,7 @@ use super::observe::{observe, others_running};
 use super::receipt::{About, Receipt};
 use super::standing::{Applied, Standing};
 use super::steps::{Engine, changed_since_plan, comes_with_release, put_note};
-use super::{host_routes, renewal, retention, stale_files, store, waits};
+use super::{host_routes, renewal, retention, stale_files, store, user_files, waits};
 use crate::fault::{Exit, Fault};
 use crate::item::{Id, Network, State, World};
 use crate::node::Node;
@@ -43,6 +43,7 @@ pub struct Change<'a> {
 /// When the node cannot be read, or an item of another product has a name that Calico needs.
 pub fn plan(node: &dyn Node, standing: &Standing, target: &Target) -> Result<Vec<Step>> {
     let owned = standing.owned();
+    let target = &user_files::with_kept(node, standing, target)?;
     // Services that an interrupted run stopped, and that are not meant to be stopped, are started again.
     let goal = standing.journal.as_ref().map(|journal| journal.header.goal(target));
     let target = goal.as_ref().unwrap_or(target);
@@ -102,13 +103,14 @@ pub fn apply(
     events: Sink,
 ) -> Result<Applied> {
     standing.tell(events);
-    let steps = plan(node, standing, change.target)?;
+    let target = &user_files::with_kept(node, standing, change.target)?;
+    let steps = plan(node, standing, target)?;
     if let Some(shown) = change.shown {
         refuse_changed_start(shown, &steps)?;
     }
     let unchanged = match standing.receipt() {
-        Some(receipt) => receipt.target == *change.target,
-        None => change.target.world.is_empty(),
+        Some(receipt) => receipt.target.is_same(target),
+        None => target.world.is_empty(),
     };
     if steps.is_empty() && unchanged && standing.journal.is_none() {
         let generation = standing.receipt().map(|receipt| receipt.generation);
@@ -117,7 +119,7 @@ pub fn apply(
     waits::await_closed(node, &steps, events)?;
     let from = standing.base().map(|receipt| receipt.generation);
     let terms = change.terms.clone();
-    let mut header = Header::new(change.run, change.command, from, change.target, change.about, terms, node.now());
+    let mut header = Header::new(change.run, change.command, from, target, change.about, terms, node.now());
     let mut originals = Owned::new();
     if let Some(interrupted) = &standing.journal {
         originals.clone_from(&interrupted.originals);
@@ -138,11 +140,11 @@ pub fn apply(
             }
         }
     }
-    header.running.extend(others_running(node, change.target, &standing.owned())?);
+    header.running.extend(others_running(node, target, &standing.owned())?);
     header.routes = host_routes::before(node, standing.journal.as_ref())?;
     let course = course(&header, steps, change.terms.drain.is_some(), object);
     let journal = Journal::begin(node, header, originals)?;
-    forward(Engine::new(node, object, journal, standing.owned(), course, events), standing, change.target, proof)
+    forward(Engine::new(node, object, journal, standing.owned(), course, events), standing, target, proof)
 }
 
 /// The steps on the machine, with those in the cluster before; and those in the cluster after the proof.
@@ -216,7 +218,8 @@ pub fn undo(node: &mut dyn Node, standing: &Standing, object: &NodeObject, event
     journal.header.terms.drops_pods |= journal.header.from.is_none();
     let former = standing.base();
     let target = former.map(|receipt| receipt.target.clone()).unwrap_or_default();
-    let target = journal.header.undo_goal(&target);
+    let target = user_files::with_kept(node, standing, &journal.header.undo_goal(&target))?;
+    user_files::store(node, &target)?;
     let steps = plan(node, standing, &target)?;
     let from = journal.header.from;
     let written = |receipt: &&Receipt| Some(receipt.generation) > from;
@@ -319,7 +322,8 @@ fn forward(mut engine: Engine<'_>, standing: &Standing, goal: &Target, proof: Pr
     let touched: BTreeSet<Id> = steps.iter().map(|step| step.id().clone()).chain(derived).collect();
     // Other products' services are restored to their state before this run, not to the state before the first install.
     let lasting = |id: &Id| !matches!(id, Id::Running(name) if !is_own(name));
-    for id in touched.into_iter().filter(lasting) {
+    user_files::store(*node, &target)?;
+    for id in touched.into_iter().filter(|id| lasting(id) && !target.kept.contains(id)) {
         if owned.contains_key(&id) || journal.originals.contains_key(&id) {
             continue;
         }
@@ -375,7 +379,7 @@ fn original(node: &mut dyn Node, id: &Id, steps: &[Step]) -> Result<Option<State
 /// Writes the receipt, ends the journal, and deletes what no generation needs.
 fn commit(mut engine: Engine<'_>, standing: &Standing) -> Result<Applied> {
     let header = &engine.journal.header;
-    let Target { world, leave, absent } = &header.target;
+    let Target { world, leave, absent, .. } = &header.target;
     let settled = engine.owned.clone();
     let mut owned = settled.clone();
     owned.retain(|id, _| world.contains_key(id) || leave.contains(id) || absent.contains(id));

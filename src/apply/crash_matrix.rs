@@ -200,6 +200,7 @@ fn target(node: &mut SandboxNode, vni: u32) -> (Target, About) {
         executable: &digest,
         kubeconfig: KubeconfigFile::Rendered(b"kubeconfig".to_vec()),
         etcd_files: None,
+        static_rules: None,
     };
     let desired = desired(&inputs).unwrap();
     for blob in &desired.blobs {

@@ -20,4 +20,5 @@ mod stale_files;
 pub mod standing;
 pub mod steps;
 pub mod store;
+pub mod user_files;
 pub mod waits;

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::receipt::Receipt;
+use crate::calico::static_rules;
 use crate::fault::{Exit, Fault};
 use crate::item::{Access, Id, Manifest, ManifestFile, State, Tree};
 use crate::node::{Node, STATE_DIR, STORE_DIR, files, record, withdrawn};
@@ -317,16 +318,44 @@ pub fn discard_tree(node: &dyn Node, receipts: &[&Receipt], name: &str) -> Resul
         move_to(&logs, &node.disk(&kept)).context("keep Calico's logs")?;
     }
     // Without a manifest, the release was not completely staged.
-    let files = match manifest(&path) {
+    let mut files = match manifest(&path) {
         Ok(manifest) => foreign_files(&path, &manifest, &written(receipts))?,
         Err(_) => Vec::new(),
     };
+    if has_current_rules(node, receipts, &path)? {
+        let rules = paths::static_rules(&WinPath::known(r"C:\"));
+        files.retain(|file| *file != Path::new(rules.name()));
+    }
     let kept = free_folder(node, &own.join(KEPT), short);
     for file in &files {
         move_to(&path.join(file), &node.disk(&kept).join(file)).with_context(|| format!("keep {}", file.display()))?;
     }
     fs::remove_dir_all(&path).with_context(|| format!("remove {} from the store", path.display()))?;
     Ok((!files.is_empty()).then_some(kept))
+}
+
+/// Whether the static rules in a release's folder are AKS's, or are in Calico's folder, too: those of the user stay there
+/// when a release replaces another one.
+fn has_current_rules(node: &dyn Node, receipts: &[&Receipt], tree: &Path) -> Result<bool> {
+    let rules = paths::static_rules(&WinPath::known(r"C:\"));
+    let Ok(text) = fs::read(tree.join(rules.name())) else { return Ok(false) };
+    if static_rules::are_of_aks(&text) {
+        return Ok(true);
+    }
+    let roots: BTreeSet<&WinPath> = receipts.iter().flat_map(|receipt| roots(receipt)).collect();
+    for root in roots {
+        let current = node.disk(&paths::static_rules(root));
+        let stays = matches!(files::read_tree(&node.disk(root))?, Some(Tree::Release(_) | Tree::Drifted { .. }));
+        if current.exists() && (stays || is_whole(&current, &Sha256::of(&text))) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The folders with a release in a generation.
+fn roots(receipt: &Receipt) -> impl Iterator<Item = &WinPath> {
+    receipt.target.world.keys().filter_map(|id| if let Id::Tree(root) = id { Some(root) } else { None })
 }
 
 /// The first of `name`, `name-2` and so on that does not exist: what was kept before is not overwritten.
@@ -346,8 +375,7 @@ fn free_folder(node: &dyn Node, folder: &WinPath, name: &str) -> WinPath {
 fn written(receipts: &[&Receipt]) -> BTreeSet<String> {
     let mut written = BTreeSet::new();
     for receipt in receipts {
-        let tree = |id: &Id| if let Id::Tree(root) = id { Some(root.clone()) } else { None };
-        let trees: Vec<WinPath> = receipt.target.world.keys().filter_map(tree).collect();
+        let trees: Vec<&WinPath> = roots(receipt).collect();
         for (id, _) in receipt.owned.iter().filter(|(_, original)| original.is_none()) {
             if let Id::File(path) = id
                 && let Some(root) = trees.iter().find(|root| path.is_below(root))
@@ -364,7 +392,7 @@ fn written(receipts: &[&Receipt]) -> BTreeSet<String> {
 /// relative to it. What confd writes into its working folder is its own.
 fn foreign_files(tree: &Path, manifest: &Manifest, written: &BTreeSet<String>) -> Result<Vec<PathBuf>> {
     let root = WinPath::known(r"C:\");
-    let ours = [paths::kubeconfig, paths::config_ps1, paths::nodename, paths::static_rules].map(|path| path(&root));
+    let ours = [paths::kubeconfig, paths::config_ps1, paths::nodename].map(|path| path(&root));
     let mut known: BTreeSet<String> = manifest.files.keys().map(|path| path.to_lowercase()).collect();
     known.extend(ours.iter().map(|path| path.name().to_lowercase()));
     known.extend([Manifest::FILE.to_lowercase(), IPAM_LOCK.to_owned()]);

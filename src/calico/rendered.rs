@@ -51,8 +51,8 @@ fn page(settings: &Settings) -> String {
         services::services(settings.network.backend).iter().map(|(name, _)| format!("{name}\n")).collect();
     section(&mut page, "services", &services);
     section(&mut page, paths::config_ps1(root).as_str(), &text(config_ps1::render(settings, Some(&kubeconfig))));
-    if settings.platform.static_rules {
-        section(&mut page, paths::static_rules(root).as_str(), static_rules::AKS);
+    if let Some(rules) = static_rules::of(&settings.platform.static_rules) {
+        section(&mut page, paths::static_rules(root).as_str(), &rules);
     }
     page
 }
@@ -108,7 +108,7 @@ impl Case {
         // Policy only, as on AKS.
         if self.backend == Backend::None {
             settings.network.kube_network = "azure.*".into();
-            settings.platform.static_rules = true;
+            settings.platform.static_rules = crate::settings::StaticRules::Aks;
         }
         page(&settings)
     }

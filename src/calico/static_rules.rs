@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::settings::StaticRules;
+
 /// What AKS needs: pods must not reach Azure's wireserver, which serves the node's own secrets.
 pub const AKS: &str = include_str!("../../templates/static-rules.aks.json");
 
@@ -9,6 +11,15 @@ pub const AKS: &str = include_str!("../../templates/static-rules.aks.json");
 pub fn are_of_aks(file: &[u8]) -> bool {
     let rules = serde_json::from_slice::<Value>(file).ok();
     rules.is_some() && rules == serde_json::from_str(AKS).ok()
+}
+
+/// The text of the rules that the settings have themselves.
+pub fn of(rules: &StaticRules) -> Option<String> {
+    match rules {
+        StaticRules::Auto | StaticRules::None | StaticRules::File { .. } => None,
+        StaticRules::Aks => Some(AKS.to_owned()),
+        StaticRules::Inline(rules) => Some(format!("{:#}\n", Value::Object(rules.clone()))),
+    }
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use crate::calico::cni::CniConf;
 use crate::calico::upstream::{self, Installation};
 use crate::calico::{services, static_rules};
 use crate::config::import::{self, Imported, Measured, Remark, Source};
+use crate::config::static_rules::check;
 use crate::facts::{Part, RuntimeKind};
 use crate::fault::{Exit, Fault};
 use crate::item::{Id, Network, Service, State};
@@ -146,9 +147,13 @@ fn live(node: &dyn Node) -> Result<Imported> {
     let rules = paths::static_rules(&root);
     match std::fs::read(node.disk(&rules)) {
         Ok(text) if static_rules::are_of_aks(&text) => fields.push(("platform.staticRules", "aks".into())),
-        Ok(_) => unread.push(format!(
-            "{rules}: they are not those of AKS, and the document has no field for others: Felix would not get them"
-        )),
+        Ok(text) => match serde_json::from_slice(&text).map_err(|error| error.to_string()).and_then(|r| check(&r)) {
+            Ok(()) => {
+                fields.push(("platform.staticRules", "none".into()));
+                notes.push(format!("{rules}: these rules are not AKS's; install keeps the file, and Felix reads it"));
+            }
+            Err(why) => unread.push(format!("{rules}: Felix does not accept these rules: {why}")),
+        },
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) => unread.push(format!("{rules}: {error}")),
     }

@@ -192,13 +192,22 @@ impl Layers {
                     self.leaves.insert(path.clone(), (node.value.to_json(), here));
                 }
             }
+            (Schema::Choice(_), Value::Map(_)) => {
+                if self.has_no_placeholder(node, path, from) {
+                    let value = node.value.to_json();
+                    match read(path, value.clone()) {
+                        Ok(()) => drop(self.leaves.insert(path.clone(), (value, here))),
+                        Err(problem) => self.refuse(&here, path, problem),
+                    }
+                }
+            }
             (Schema::List(each), Value::List(items)) => {
                 let taken: Vec<Json> = items.iter().filter_map(|item| self.item(item, each, path, from)).collect();
                 if taken.len() == items.len() {
                     self.leaves.insert(path.clone(), (Json::Array(taken), here));
                 }
             }
-            (Schema::Scalar(scalar), Value::Scalar { .. }) => {
+            (Schema::Scalar(scalar) | Schema::Choice(scalar), Value::Scalar { .. }) => {
                 if let Some(value) = self.scalar(node, scalar, path, from, |value| value) {
                     self.leaves.insert(path.clone(), (value, here));
                 }
@@ -216,6 +225,7 @@ impl Layers {
                 let expected = match expected {
                     Schema::List(_) => "a list like [a, b]".to_owned(),
                     Schema::Scalar(scalar) => scalar.expected(),
+                    Schema::Choice(_) => expected.takes(),
                     _ => "names with values".to_owned(),
                 };
                 self.refuse(&here, path, format!("expected {expected}, found {}", found.kind()));

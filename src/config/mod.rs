@@ -9,6 +9,7 @@ mod layers;
 mod rules;
 mod schema;
 pub mod spec;
+pub mod static_rules;
 pub mod types;
 
 use std::fmt;

@@ -19,6 +19,8 @@ pub enum Schema {
     Free,
     List(Box<Self>),
     Scalar(Scalar),
+    /// A single value, or an object whose fields the field's own type checks.
+    Choice(Scalar),
 }
 
 /// A field of a section with its help.
@@ -104,6 +106,7 @@ impl Schema {
             Self::Free => "any fields".into(),
             Self::List(each) => format!("list of {}", each.takes()),
             Self::Scalar(scalar) => scalar.expected(),
+            Self::Choice(scalar) => format!("{}; or fields", scalar.expected()),
         }
     }
 
@@ -143,7 +146,12 @@ fn tree(schema: &Json) -> Schema {
     }
     let mut scalar = Scalar::default();
     collect(schema, &mut scalar);
-    Schema::Scalar(scalar)
+    if may_be_object(schema) { Schema::Choice(scalar) } else { Schema::Scalar(scalar) }
+}
+
+fn may_be_object(schema: &Json) -> bool {
+    let alternatives = schema["anyOf"].as_array().into_iter().flatten();
+    schema["type"] == "object" || alternatives.into_iter().any(may_be_object)
 }
 
 fn field(schema: &Json) -> Field {

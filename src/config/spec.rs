@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::keywords::{Backend, Credentials, Ipam, RemoteAccess};
+use super::static_rules::StaticRules;
 use super::types::{Address, AddressChoice, Auto, ConfFile, EtcdEndpoint, Pattern, Wait, WebUrl};
 use crate::facts::Provider;
 use crate::values::{Cidr, MacPrefix, NodeName, Sha256, Vni, WinPath};
@@ -29,8 +30,6 @@ words!(/// Which datastore Calico uses.
     DatastoreType { Kubernetes, Etcdv3 });
 words!(/// The log level of a component.
     LogLevel { Debug, Info, Warning, Error, Fatal });
-words!(/// Felix's static rules.
-    StaticRules { Auto, Aks, None });
 words!(/// What to do if a drain is blocked.
     OnBlocked { Fail });
 words!(/// How a change is made.
@@ -271,7 +270,9 @@ pub struct Services {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Platform {
-    /// Static rules for Felix: `aks` denies pods access to Azure's wireserver. Default: `auto`, on for AKS.
+    /// Static rules, which Felix applies before all policy: `aks` denies pods access to Azure's wireserver. Rules of your
+    /// own are in a file outside of calico.rootDir (`file: PATH`), or here as in such a file. With `none` a
+    /// static-rules.json that you put into calico.rootDir is kept. Default: `auto`, `aks` on AKS, else `none`.
     pub static_rules: Option<StaticRules>,
     /// Restore the cloud's metadata route after the vSwitch has removed it. Default: `auto`, on for GCE, and for
     /// EC2 unless the backend is none.

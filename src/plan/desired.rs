@@ -14,7 +14,7 @@ use crate::calico::layout::{Build, Layout};
 use crate::calico::{cni, components, config_ps1, kube_proxy, networks, registry, services, static_rules};
 use crate::item::{Access, Id, Manifest, RegValue, Service, State, Tree, World};
 use crate::paths::{self, STATE_DIR};
-use crate::settings::{Backend, Datastore, Settings};
+use crate::settings::{Backend, Datastore, Settings, StaticRules};
 use crate::values::{Sha256, WinPath};
 
 /// Everything that determines what is wanted.
@@ -28,6 +28,8 @@ pub struct Inputs<'a> {
     pub kubeconfig: KubeconfigFile,
     /// Only if this program writes the settings' etcd files, as with those from a secret.
     pub etcd_files: Option<EtcdFiles>,
+    /// The file with static rules that the settings name; none if it was not read, as in a plan for another machine.
+    pub static_rules: Option<Vec<u8>>,
 }
 
 /// The node's own kubeconfig.
@@ -128,8 +130,13 @@ pub fn desired(inputs: &Inputs<'_>) -> Result<Desired> {
     wanted.json(FelixConfig::PATH, &felix)?;
     wanted.file(paths::config_ps1(root), config_ps1::render(settings, kubeconfig), Access::Administrators);
     wanted.file(paths::nodename(root), settings.node_name.as_str().into(), Access::Inherited);
-    if settings.platform.static_rules {
-        wanted.file(paths::static_rules(root), static_rules::AKS.into(), Access::Inherited);
+    match (static_rules::of(&settings.platform.static_rules), &inputs.static_rules) {
+        (Some(rules), _) => wanted.file(paths::static_rules(root), rules.into(), Access::Inherited),
+        (None, Some(file)) => wanted.file(paths::static_rules(root), file.clone(), Access::Inherited),
+        (None, None) if settings.platform.static_rules != StaticRules::None => {
+            wanted.digest(Id::File(paths::static_rules(root)), Sha256::unknown(), Access::Inherited);
+        }
+        (None, None) => {}
     }
 
     cni_files(inputs, &mut wanted, kubeconfig)?;
@@ -163,7 +170,7 @@ pub fn desired(inputs: &Inputs<'_>) -> Result<Desired> {
     } else {
         leave.extend(started.into_iter().map(|(id, _)| id));
     }
-    Ok(Desired { target: Target { world, leave, absent }, blobs })
+    Ok(Desired { target: Target { world, leave, absent, ..Target::default() }, blobs })
 }
 
 /// A service of another product that must have this definition while Calico is installed; uninstall restores the
@@ -314,6 +321,7 @@ mod tests {
                 cert: "certificate".into(),
                 ca_cert: "authority".into(),
             }),
+            static_rules: None,
         })
     }
 
@@ -366,7 +374,7 @@ mod tests {
     fn a_policy_only_aks_node_has_no_cni_and_no_network() {
         let mut settings = settings("v3.33.0");
         settings.network.backend = Backend::None;
-        settings.platform.static_rules = true;
+        settings.platform.static_rules = StaticRules::Aks;
         insta::assert_snapshot!(list(&wanted(&settings)), @r"
         folder C:\Program Files\calicoctl-win
         release C:\CalicoWindows
@@ -516,6 +524,7 @@ mod tests {
             executable: &Sha256::of(b"exe"),
             kubeconfig: KubeconfigFile::Pending,
             etcd_files: None,
+            static_rules: None,
         })
         .unwrap_err();
         let fault = Fault::of(&error).unwrap();

@@ -29,6 +29,22 @@ pub struct Target {
     /// backend does not need. Uninstall restores it.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub absent: BTreeSet<Id>,
+    /// Files of the user in the release's folder, which Calico reads there. They are in `world` as they were found, so
+    /// that they are written again if the folder is replaced. They are never ours.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub kept: BTreeSet<Id>,
+}
+
+impl Target {
+    /// Whether both want the same, whatever the user's files are.
+    pub fn is_same(&self, other: &Self) -> bool {
+        let wanted = |target: &Self| {
+            let mut world = target.world.clone();
+            world.retain(|id, _| !target.kept.contains(id));
+            world
+        };
+        wanted(self) == wanted(other) && self.leave == other.leave && self.absent == other.absent
+    }
 }
 
 /// The items that are ours, with the state of each before our first change (none: it did not exist).

@@ -326,7 +326,7 @@ impl Configured<'_> {
         let Prepared { planned, about, .. } = &self.prepared;
         let standing = &op.context.standing;
         if let Some(interrupted) = &standing.journal {
-            let message = if interrupted.header.target == planned.target {
+            let message = if interrupted.header.target.is_same(&planned.target) {
                 format!("this finishes the interrupted {interrupted}")
             } else {
                 format!(
@@ -343,7 +343,7 @@ impl Configured<'_> {
         }
         let object = planned.object(op);
         let generation = match standing.receipt() {
-            Some(receipt) if receipt.target == planned.target => {
+            Some(receipt) if receipt.target.is_same(&planned.target) => {
                 // The config is stored, even if it changes nothing on the node.
                 if receipt.about.as_ref() != Some(about) {
                     self.prepared.keep_config(op.node)?;

@@ -21,6 +21,7 @@ use crate::apply::lock::Lock;
 use crate::apply::receipt::{About, Receipt};
 use crate::apply::standing::{Applied, Standing};
 use crate::apply::store;
+use crate::apply::user_files;
 use crate::fault::{Exit, Fault};
 use crate::item::{State, Tree};
 use crate::node::Node;
@@ -196,7 +197,7 @@ fn former<'a>(standing: &'a Standing, now: &Receipt, to: Option<u32>) -> Result<
     let mut installed = standing.receipts.iter().rev().filter(|receipt| receipt.about.is_some());
     let found = match to {
         Some(number) => installed.find(|receipt| receipt.generation == number),
-        None => installed.find(|receipt| receipt.generation < now.generation && receipt.target != now.target),
+        None => installed.find(|receipt| receipt.generation < now.generation && !receipt.target.is_same(&now.target)),
     };
     let after = found.map_or(0, |receipt| receipt.generation);
     let skipped = |(generation, _): &&(u32, String)| (after..now.generation).contains(generation);
@@ -225,8 +226,10 @@ impl Restored {
     /// the archive if it still exists, else a repair downloads it again.
     fn fill_store(&self, op: &mut Operation<'_>) -> Result<()> {
         let Planned { steps, target, .. } = &self.planned;
+        // Files of the user are stored when the run begins.
+        let kept = user_files::with_kept(op.node, &op.context.standing, target)?.kept;
         let written = |step: &Step| match step {
-            Step::Put { after: Some(state), .. } => Some(state.clone()),
+            Step::Put { id, after: Some(state), .. } if !kept.contains(id) => Some(state.clone()),
             _ => None,
         };
         let missing = |node: &dyn Node| -> Vec<State> {

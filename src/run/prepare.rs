@@ -2,6 +2,7 @@
 //! differ only in what they do with the result.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -29,6 +30,7 @@ use crate::calico::layout::Layout;
 use crate::cluster::{Cluster, TOKEN_SECRET};
 use crate::config;
 use crate::facts::{ClusterFacts, Facts, NodeFacts};
+use crate::fault::{Exit, Fault};
 use crate::item::{Id, Manifest, ManifestFile, State, World};
 use crate::node::Node;
 use crate::plan::desired::{self, Desired, Inputs, KubeconfigFile};
@@ -38,7 +40,7 @@ use crate::plan::show::{Disposition, Plan};
 use crate::plan::{Owned, Step, Target};
 use crate::preflight::{self, report::FailedChecks};
 use crate::release::transport;
-use crate::settings::{self, Credentials, Resolved, Settings};
+use crate::settings::{self, Credentials, Resolved, Settings, StaticRules};
 use crate::values::Sha256;
 
 /// Everything that is known before anything is changed.
@@ -53,6 +55,8 @@ pub(crate) struct Prepared {
     executable: (Sha256, PathBuf),
     /// From the secret that the config names.
     etcd_files: Option<EtcdFiles>,
+    /// From the file that the config names.
+    static_rules: Option<Vec<u8>>,
     /// The node's login, if it is known already; otherwise the kubeconfig in the target may be a placeholder.
     login: Option<NodeCredentials>,
     /// Whether a new token is needed.
@@ -107,8 +111,15 @@ pub(crate) fn prepare(
     let new_token = matches!(kubeconfig, KubeconfigFile::Pending);
     let program = op.node.executable()?;
     let executable = (store::digest(&program)?, program);
-    let (manifest, files) = (&release.manifest, etcd_files.clone());
-    let inputs = Inputs { settings, release: manifest, executable: &executable.0, kubeconfig, etcd_files: files };
+    let (manifest, files, rules) = (&release.manifest, etcd_files.clone(), static_rules(op.node, settings)?);
+    let inputs = Inputs {
+        settings,
+        release: manifest,
+        executable: &executable.0,
+        kubeconfig,
+        etcd_files: files,
+        static_rules: rules.clone(),
+    };
     let (target, blobs) = target(op, &cluster_facts, &inputs)?;
     let steps = converge::plan(op.node, standing, &target)?;
     refuse_files_in_use(op.node, &steps, &target, manifest)?;
@@ -142,6 +153,7 @@ pub(crate) fn prepare(
         release,
         executable,
         etcd_files,
+        static_rules: rules,
         login,
         new_token,
         made_secret: false,
@@ -187,6 +199,27 @@ fn kubeconfig(app: &mut App, node: &dyn Node, cluster: &Cluster, resolved: &Reso
         Some(bytes) => KubeconfigFile::Rendered(bytes),
         None => KubeconfigFile::Pending,
     })
+}
+
+/// Returns the static rules in the file that the settings name.
+fn static_rules(node: &dyn Node, settings: &Settings) -> Result<Option<Vec<u8>>> {
+    let StaticRules::File { file } = &settings.platform.static_rules else { return Ok(None) };
+    let wrong = |why: String, hint: &str| {
+        let what = format!("spec.platform.staticRules: the rules in {file} cannot be used");
+        Fault::new(Exit::InvalidConfig, "StaticRulesInvalid", what).hint(hint).because(anyhow::anyhow!(why))
+    };
+    let root = &settings.calico.root;
+    if file.is_below(root) {
+        let why = format!("it is in {root}, which is replaced with each release");
+        return Err(wrong(why, "move the file to another folder, or leave the field out to keep it as it is"));
+    }
+    let bytes = fs::read(node.disk(file))
+        .map_err(|error| wrong(error.to_string(), "create the file on this node, or correct the path"))?;
+    let rules = serde_json::from_slice::<Value>(&bytes).map_err(|error| error.to_string());
+    match rules.and_then(|rules| config::static_rules::check(&rules)) {
+        Ok(()) => Ok(Some(bytes)),
+        Err(why) => Err(wrong(why, "correct the file: Felix would end at every start")),
+    }
 }
 
 fn read_login(kubeconfig: &[u8]) -> Result<NodeCredentials> {
@@ -275,7 +308,8 @@ impl Prepared {
             let kubeconfig = KubeconfigFile::Rendered(self.fetch_credentials(op)?);
             let (settings, release) = (&self.resolved.settings, &self.release.manifest);
             let (executable, etcd_files) = (&self.executable.0, self.etcd_files.clone());
-            let inputs = Inputs { settings, release, executable, kubeconfig, etcd_files };
+            let static_rules = self.static_rules.clone();
+            let inputs = Inputs { settings, release, executable, kubeconfig, etcd_files, static_rules };
             (self.planned.target, self.blobs) = target(op, &self.cluster_facts, &inputs)?;
         }
         for blob in &self.blobs {
@@ -369,6 +403,7 @@ pub(crate) fn offline(app: &mut App, source: &Source, facts: &Facts) -> Result<P
         executable: &executable,
         kubeconfig,
         etcd_files: None,
+        static_rules: None,
     };
     let target = desired::desired(&inputs)?.target;
     let steps = diff(&target, &World::new(), &Owned::new());

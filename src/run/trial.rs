@@ -308,7 +308,7 @@ fn bring_back(op: &mut Operation<'_>, trial: &Trial) -> Result<Applied> {
     }
     let former = former(&standing, trial)?;
     let about = former.about.as_ref().context("read what the generation was made from")?;
-    if standing.receipt().is_some_and(|now| now.target == former.target) {
+    if standing.receipt().is_some_and(|now| now.target.is_same(&former.target)) {
         let generation = standing.receipt().map(|now| now.generation);
         return Ok(Applied { changed: 0, generation, downtime: Duration::ZERO });
     }

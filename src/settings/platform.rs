@@ -5,14 +5,14 @@ use serde::Serialize;
 use super::resolver::Resolver;
 use super::{Backend, Provider};
 use crate::config::Origin;
-use crate::config::spec::StaticRules;
+use crate::config::static_rules::StaticRules;
 use crate::facts::{MetadataRoute, NodeFacts};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Platform {
-    /// Block pods from Azure's wireserver (AKS).
-    pub static_rules: bool,
+    /// The rules that Felix applies before all policy. Never `Auto`.
+    pub static_rules: StaticRules,
     /// Restore the cloud's metadata route after the vSwitch removed it.
     pub metadata_route: bool,
     /// Open TCP 10250, which `kubectl exec` and `logs` need.
@@ -28,7 +28,7 @@ pub(super) fn decide(to: &mut Resolver<'_>, provider: Provider, backend: Backend
         false => (StaticRules::None, Origin::Default),
     });
     Platform {
-        static_rules: rules == StaticRules::Aks,
+        static_rules: rules,
         metadata_route: to.auto("platform.preserveMetadataRoute", || match brings.metadata_route {
             MetadataRoute::Lost => (true, detected()),
             MetadataRoute::LostToVSwitch if backend != Backend::None => (true, detected()),

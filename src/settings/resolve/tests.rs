@@ -1,3 +1,4 @@
+use crate::settings::StaticRules;
 use std::net::Ipv4Addr;
 
 use serde_json::json;
@@ -250,7 +251,10 @@ fn without_a_cluster_everything_else_has_its_default() {
     let url = "https://github.com/projectcalico/calico/releases/download/v3.32.1/calico-windows-v3.32.1.zip";
     let of_settings = serde_json::to_value(settings).unwrap();
     assert_eq!(of_settings["calico"]["source"], json!({ "url": url }));
-    assert_eq!((settings.services.valid_ip_timeout.as_secs(), settings.platform.static_rules), (90, false));
+    assert_eq!(
+        (settings.services.valid_ip_timeout.as_secs(), settings.platform.static_rules.clone()),
+        (90, StaticRules::None)
+    );
     for (pointer, path) in [
         ("/calico/version", "calico.version"),
         ("/calico/sha256", "calico.source.sha256"),
@@ -468,7 +472,7 @@ fn platforms_have_their_own_defaults() {
     let platform = |fields: &[&str]| {
         let settings = resolved(fields, Some(&cluster())).settings;
         let Platform { static_rules, metadata_route, firewall_kubectl_exec } = settings.platform;
-        (settings.network.kube_network, static_rules, metadata_route, firewall_kubectl_exec)
+        (settings.network.kube_network, static_rules == StaticRules::Aks, metadata_route, firewall_kubectl_exec)
     };
     assert_eq!(platform(&[]), ("Calico.*".into(), false, false, true));
     assert_eq!(platform(&["kubernetesProvider=AKS"]), ("azure.*".into(), true, false, false));

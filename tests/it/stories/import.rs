@@ -170,11 +170,19 @@ fn only_the_static_rules_of_aks_are_imported_as_those_of_aks() {
     let document = lab.run("config import --live -o json").exits(0).json();
     assert_eq!(document["document"]["spec"]["platform"]["staticRules"], "aks", "{document}");
 
+    for rules in [aks.replace("Block", "Allow"), aks.replace("\"80\"", "\"443\"")] {
+        fs::write(&file, &rules).unwrap();
+        let document = lab.run("config import --live -o json").exits(0).json();
+        assert_eq!(document["document"]["spec"]["platform"]["staticRules"], "none", "{rules}: {document}");
+        assert!(
+            document["notes"].to_string().contains("these rules are not AKS's; install keeps the file"),
+            "{document}"
+        );
+    }
     for (rules, why) in [
-        (aks.replace("Block", "Allow"), "they are not those of AKS"),
-        (aks.replace("\"80\"", "\"443\""), "they are not those of AKS"),
-        (aks.replace("Switch\"}}", "Switch\"}}, {}"), "they are not those of AKS"),
-        ("{ not json".into(), "they are not those of AKS"),
+        (aks.replace("Switch\"}}", "Switch\"}}, {}"), "Rules[1] has no Rule"),
+        (aks.replace("Block", "Deny"), "Rules[0].Rule.Action is \"Deny\": Felix accepts Allow or Block"),
+        ("{ not json".into(), "key must be a string at line 1"),
     ] {
         fs::write(&file, &rules).unwrap();
         let document = lab.run("config import --live -o json").exits(4).json();

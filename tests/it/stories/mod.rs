@@ -44,6 +44,7 @@ mod screens;
 mod scripting;
 #[cfg(target_os = "linux")]
 mod selftest;
+mod static_rules;
 mod status;
 mod touched;
 #[cfg(target_os = "linux")]
