@@ -262,7 +262,16 @@ pub fn collect(node: &dyn Node, receipts: &[&Receipt], needed: &BTreeSet<String>
             continue;
         }
         let is_settled = settled.get(&original.id).is_some_and(|state| state.as_ref() == Some(&original.state));
-        if is_settled || !original.is_only_copy(node)? {
+        let only_copy = original.is_only_copy(node)?;
+        let with_release = original
+            .id
+            .path()
+            .is_some_and(|path| receipts.iter().flat_map(|receipt| roots(receipt)).any(|root| path.is_below(root)));
+        if is_settled && only_copy && with_release {
+            // The release's folder was removed as a whole, so the file was not restored.
+            remains.folders.extend(keep_file(node, &original)?);
+        }
+        if is_settled || !only_copy {
             fs::remove_file(&file).with_context(|| format!("remove {} from the store", file.display()))?;
         } else {
             needed.insert(name);
@@ -332,6 +341,16 @@ pub fn discard_tree(node: &dyn Node, receipts: &[&Receipt], name: &str) -> Resul
     }
     fs::remove_dir_all(&path).with_context(|| format!("remove {} from the store", path.display()))?;
     Ok((!files.is_empty()).then_some(kept))
+}
+
+/// Moves an original from the store to `kept`, and returns the folder there.
+fn keep_file(node: &dyn Node, original: &Original) -> Result<Option<WinPath>> {
+    let (Some(name), Some(place), Some(path)) = (original.name(), original.place(), original.id.path()) else {
+        return Ok(None);
+    };
+    let kept = free_folder(node, &WinPath::known(STATE_DIR).join(KEPT), &name[..name.len().min(12)]);
+    move_to(&node.disk(&place), &node.disk(&kept).join(path.name())).with_context(|| format!("keep {path}"))?;
+    Ok(Some(kept))
 }
 
 /// Whether the static rules in a release's folder are AKS's, or are in Calico's folder, too: those of the user stay there

@@ -131,6 +131,9 @@ fn what_calico_keeps_in_etcd_is_checked_as_in_the_kubernetes_api() {
     felix(r#"{"vxlanEnabled":true,"vxlanPort":4790,"wireguardEnabled":true}"#);
     pool(r#"{"cidr":"192.168.0.0/16","vxlanMode":"Always","blockSize":30}"#);
     member.put("/calico/ipam/v2/config", "{}");
+    let controllers =
+        r#"{"metadata":{"name":"default"},"spec":{"controllers":{"node":{"hostEndpoint":{"autoCreate":"Enabled"}}}}}"#;
+    member.put(&format!("{resources}/kubecontrollersconfigurations/default"), controllers);
     let found = lab.run(&format!("preflight -o json {etcd}")).exits(3).json();
     let check = |id: &str| {
         let checks = found["checks"].as_array().unwrap();
@@ -139,7 +142,9 @@ fn what_calico_keeps_in_etcd_is_checked_as_in_the_kubernetes_api() {
     for id in ["VxlanPort", "BlockSize", "StrictAffinity"] {
         assert_eq!(check(id)["status"], "fail", "{:#}", check(id));
     }
-    assert_eq!(check("WireGuard")["status"], "warn", "{:#}", check("WireGuard"));
+    for id in ["WireGuard", "HostEndpoints"] {
+        assert_eq!(check(id)["status"], "warn", "{:#}", check(id));
+    }
     assert_eq!(check("EtcdAnswers")["status"], "ok", "{:#}", check("EtcdAnswers"));
     assert_eq!(check("StrictAffinity")["fix"], "calicoctl ipam configure --strictaffinity=true");
     let refused = lab.run(&format!("install -y -o json {etcd}")).exits(3).json();
