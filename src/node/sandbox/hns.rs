@@ -202,7 +202,8 @@ fn bind(model: &mut Model, name: &str, wanted: Option<&str>) -> Result<String> {
 }
 
 /// Binds a vSwitch to the adapter: its addresses move to `vEthernet (<adapter>)`, after a while. Until then a DHCP
-/// client has a link-local address. The adapter's routes are lost.
+/// client has a link-local address. The adapter's link-local routes, and that to Azure's host
+/// service, are lost.
 fn take(model: &mut Model, name: &str) {
     slow_hns::begin(model);
     let made_in = model.switch_seconds;
@@ -231,7 +232,8 @@ fn take(model: &mut Model, name: &str) {
     };
     model.adapters.push(host);
     let key = Name::new(name);
-    model.routes.retain(|_, route| Name::new(route.interface.as_str()) != key);
+    let of_cloud = |ip: Ipv4Addr| ip.is_link_local() || ip == Ipv4Addr::new(168, 63, 129, 16);
+    model.routes.retain(|prefix, route| !(of_cloud(prefix.addr()) && Name::new(route.interface.as_str()) == key));
 }
 
 /// After the last network on an adapter's vSwitch the addresses return, and the vSwitch's routes are removed.
