@@ -83,8 +83,9 @@ impl<'a> Engine<'a> {
             })?;
         }
         // A service that was still creating the network when the plan was made may have created one before it was
-        // stopped.
-        if !left.is_empty() && left.iter().all(|step| step.id().is_derived()) {
+        // stopped, or its agent have written its own values.
+        let agents = registry::agents_own();
+        if !left.is_empty() && left.iter().all(|step| step.id().is_derived() || agents.contains(step.id())) {
             let after = self.steps.split_off(self.proven);
             self.proven = left.len();
             self.steps = left;

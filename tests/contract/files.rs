@@ -424,7 +424,7 @@ mod on_windows {
         let running = start(node, &path);
         let ended = std::thread::spawn(move || end(running));
 
-        assert_eq!(node.put(&Id::File(path.clone()), None).unwrap(), Put::default());
+        assert_eq!(node.put(&Id::File(path), None).unwrap(), Put::default());
         ended.join().unwrap();
         assert_eq!(names(node, &folder), [""; 0]);
         node.put(&Id::Dir(folder), None).unwrap();
