@@ -14,6 +14,9 @@ use calicoctl_win::sandbox::cluster::{EmbeddedCluster, Seed};
 use calicoctl_win::settings::Limits;
 use serde_json::{Value, json};
 
+mod usage;
+use usage::{cpu, peak};
+
 const NODES: usize = 5_000;
 const POLICIES: usize = 10_000;
 const POOLS: usize = 200;
@@ -127,20 +130,4 @@ fn fill(state: &Path) -> Result<()> {
     objects.extend(added);
     std::fs::write(state, serde_json::to_vec(&saved)?)?;
     Ok(())
-}
-
-/// CPU time of this process, without its children.
-fn cpu() -> Option<Duration> {
-    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    // utime and stime, in hundredths of a second on every current Linux.
-    let ticks: u64 = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
-    Some(Duration::from_millis(ticks * 10))
-}
-
-/// The peak memory of this process, in bytes.
-fn peak() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
 }
