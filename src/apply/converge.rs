@@ -42,8 +42,12 @@ pub struct Change<'a> {
 /// # Errors
 /// When the node cannot be read, or an item of another product has a name that Calico needs.
 pub fn plan(node: &dyn Node, standing: &Standing, target: &Target) -> Result<Vec<Step>> {
+    missing_steps(node, standing, &user_files::with_kept(node, standing, target)?)
+}
+
+/// As [`plan`], for a target that already has the files of the user.
+fn missing_steps(node: &dyn Node, standing: &Standing, target: &Target) -> Result<Vec<Step>> {
     let owned = standing.owned();
-    let target = &user_files::with_kept(node, standing, target)?;
     // Services that an interrupted run stopped, and that are not meant to be stopped, are started again.
     let goal = standing.journal.as_ref().map(|journal| journal.header.goal(target));
     let target = goal.as_ref().unwrap_or(target);
@@ -104,7 +108,7 @@ pub fn apply(
 ) -> Result<Applied> {
     standing.tell(events);
     let target = &user_files::with_kept(node, standing, change.target)?;
-    let steps = plan(node, standing, target)?;
+    let steps = missing_steps(node, standing, target)?;
     if let Some(shown) = change.shown {
         refuse_changed_start(shown, &steps)?;
     }
@@ -220,7 +224,7 @@ pub fn undo(node: &mut dyn Node, standing: &Standing, object: &NodeObject, event
     let target = former.map(|receipt| receipt.target.clone()).unwrap_or_default();
     let target = user_files::with_kept(node, standing, &journal.header.undo_goal(&target))?;
     user_files::store(node, &target)?;
-    let steps = plan(node, standing, &target)?;
+    let steps = missing_steps(node, standing, &target)?;
     let from = journal.header.from;
     let written = |receipt: &&Receipt| Some(receipt.generation) > from;
     let written_by_it = standing.receipts.last().filter(written);

@@ -193,15 +193,18 @@ impl<'a> Engine<'a> {
                 let own = registry::agents_own().contains(id);
                 let any = own || id.is_derived() || comes_with_release(id, steps);
                 clear_for(*node, step, steps, goal)?;
-                let mut done = put(*node, id, before.as_ref(), after.as_ref(), any, events);
-                for _ in 0..LATE_PODS {
-                    if !matches!(id, Id::Network(_)) || !done.as_ref().is_err_and(has_references) {
-                        break;
+                let mut late = 0..LATE_PODS;
+                let changed = loop {
+                    match put(*node, id, before.as_ref(), after.as_ref(), any, events) {
+                        Err(error)
+                            if matches!(id, Id::Network(_)) && has_references(&error) && late.next().is_some() =>
+                        {
+                            object.vacate(*node, &id.target(), journal.header.terms.drops_pods, events)?;
+                        }
+                        done => break done?,
                     }
-                    object.vacate(*node, &id.target(), journal.header.terms.drops_pods, events)?;
-                    done = put(*node, id, before.as_ref(), after.as_ref(), any, events);
-                }
-                self.changed += usize::from(done?);
+                };
+                self.changed += usize::from(changed);
             }
             Step::Await { id, state, within } => {
                 await_item(*node, id, state, *within, events)?;

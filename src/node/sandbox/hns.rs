@@ -202,8 +202,7 @@ fn bind(model: &mut Model, name: &str, wanted: Option<&str>) -> Result<String> {
 }
 
 /// Binds a vSwitch to the adapter: its addresses move to `vEthernet (<adapter>)`, after a while. Until then a DHCP
-/// client has a link-local address. The adapter's link-local routes, and that to Azure's host
-/// service, are lost.
+/// client has a link-local address. The adapter's link-local routes, and that to Azure's host service, are lost.
 fn take(model: &mut Model, name: &str) {
     slow_hns::begin(model);
     let made_in = model.switch_seconds;
