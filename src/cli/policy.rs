@@ -41,7 +41,8 @@ pub(crate) fn lint(files: &[PathBuf], app: &mut App) -> Result<Ending> {
     if app.reporter.format() == Format::Junit {
         app.reporter.raw(&junit::report("calicoctl-win policy lint", &checks(&report)));
     } else {
-        let text = text(&report, app.global.quiet);
+        // With ten thousand findings the text is large, and the other formats do not show it.
+        let text = if app.reporter.is_text() { text(&report, app.global.quiet) } else { String::new() };
         app.reporter.document(&report, &text);
     }
     Ending::shown(exit, said)

@@ -11,3 +11,4 @@ pub mod screen;
 pub mod stdout_queue;
 pub mod text;
 pub mod time;
+mod written;

@@ -17,6 +17,7 @@ use super::event::Event;
 use super::log::Log;
 use super::screen::{self, Color};
 use super::stdout_queue::{self, Priority};
+use super::written::Written;
 use super::{junit, ndjson, text};
 
 /// The shortest time between two lines of NDJSON about the same progress.
@@ -96,6 +97,13 @@ impl Stream {
     }
 }
 
+/// What a verb ends with, in the format of the output.
+#[derive(Debug)]
+enum Shown {
+    Text(String),
+    Document(Written),
+}
+
 /// Takes events and documents to stdout, stderr and the log file.
 #[derive(Debug)]
 pub struct Reporter {
@@ -114,8 +122,8 @@ pub struct Reporter {
     pub failed_phase: Option<&'static str>,
     /// Another process has printed all of this.
     silent: bool,
-    /// The document that the verb ends with, and the same as text.
-    shown: Option<(Value, String)>,
+    /// What the verb ends with.
+    shown: Option<Shown>,
     pub log: Option<Log>,
 }
 
@@ -433,12 +441,13 @@ impl Reporter {
 
     /// Takes the document that the verb ends with, and the same as text; [`Self::close`] prints it.
     pub fn document(&mut self, body: &impl Document, text: &str) {
-        self.shown = Some((envelope(body), text.to_owned()));
+        self.shown =
+            Some(if self.is_text() { Shown::Text(text.to_owned()) } else { Shown::Document(Written::of(body)) });
     }
 
     /// Prints one of several documents now.
     pub fn each(&mut self, body: &impl Document) {
-        self.print_document(&envelope(body), "");
+        self.print_document(&Written::of(body), None);
     }
 
     /// Prints the document that the verb would end with now: on a terminal in place of the previous one.
@@ -452,25 +461,26 @@ impl Reporter {
 
     /// Prints the document that the verb ends with, and whether the verb succeeded.
     fn print_shown(&mut self, result: &RunResult) {
-        if let Some((mut document, text)) = self.shown.take() {
-            if let Some(top) = document.as_object_mut() {
-                top.shift_insert(2, "success".into(), result.success.into());
-                top.shift_insert(3, "exit_code".into(), result.exit_code.into());
-            }
-            self.print_document(&document, &text);
+        match self.shown.take() {
+            Some(Shown::Text(text)) => self.say(&text),
+            Some(Shown::Document(document)) => self.print_document(&document, Some(result)),
+            None => {}
         }
     }
 
-    fn print_document(&mut self, document: &Value, text: &str) {
+    /// Prints a document, with how the verb ended if it ends with it.
+    fn print_document(&mut self, document: &Written, ended: Option<&RunResult>) {
         match self.style.format {
-            Format::Text => self.say(text),
-            Format::Json => print(&format!("{document:#}")),
-            Format::Yaml => print(yaml(document).trim_end()),
-            // The verbs that support it print it themselves.
-            Format::Junit => {}
-            Format::Ndjson => self.ndjson(
-                json!({ "type": "document", "level": "info", "message": document["kind"], "document": document }),
-            ),
+            // The verbs that support JUnit print it themselves.
+            Format::Text | Format::Junit => {}
+            Format::Json => print(&document.json(ended)),
+            Format::Yaml => print(yaml(&document.value(ended)).trim_end()),
+            Format::Ndjson => {
+                let document = document.value(ended);
+                self.ndjson(
+                    json!({ "type": "document", "level": "info", "message": document["kind"], "document": document }),
+                );
+            }
         }
     }
 
