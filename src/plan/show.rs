@@ -140,6 +140,10 @@ pub struct Plan {
     /// Pods must leave the node first; `install` refuses.
     pub needs_drain: bool,
     pub needs_reboot: bool,
+    /// Running pods may lose TCP connections, because Felix restarts: it programs their rules again, which can reset them
+    /// (reference: Calico's page on limitations of Windows). False if they lose their network.
+    #[serde(default)]
+    pub resets_connections: bool,
     /// About how long it takes once everything is downloaded, in seconds. Draining the pods takes additional time.
     #[serde(default)]
     pub about_seconds: u64,
@@ -155,6 +159,9 @@ pub struct Plan {
     /// Identifies this plan: a saved one is refused if the node or the config has changed since.
     pub digest: String,
 }
+
+/// What happens to pods that keep their network.
+pub const RESETS: &str = "TCP connections of pods may be reset, because Felix restarts";
 
 /// An endpoint of a pod on an HNS network that is deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -234,6 +241,11 @@ impl Plan {
         let needs_drain = standing
             && !target.world.is_empty()
             && changes.iter().any(|change| change.kind == "hns-network" && change.before.is_some());
+        let pods_keep_their_network = !changes.iter().any(|change| change.disruption == Disruption::Pods);
+        let restarts_felix = |change: &Change| {
+            let runs = change.kind == "running" && change.target == FELIX_SERVICE;
+            runs && change.before.is_some() && change.after.is_some()
+        };
         let text = serde_json::to_string(&(steps, target)).unwrap_or_default();
         let (about_seconds, about_seconds_down) = order::about_seconds(steps);
         Self {
@@ -242,6 +254,7 @@ impl Plan {
             removes: target.world.is_empty(),
             disruption: changes.iter().map(|change| change.disruption).max().unwrap_or_default(),
             needs_drain,
+            resets_connections: pods_keep_their_network && changes.iter().any(restarts_felix),
             digest: Sha256::of(text.as_bytes()).to_string(),
             changes,
             ..Self::default()
@@ -299,19 +312,12 @@ impl Plan {
         };
         let (counts, all, down) = (self.counts(), self.about_seconds, self.about_seconds_down);
         text.push_str(&format!("\nPlan: {counts}.\nDisruption: {disruption}.{drain}\n"));
-        if self.restarts_felix() && !self.interrupts(Disruption::Pods) {
-            text.push_str("TCP connections of pods may be reset, because Felix restarts.\n");
+        if self.resets_connections {
+            text.push_str(&format!("{RESETS}.\n"));
         }
         let down =
             if down > 0 { format!("; Calico's services are down for about {down} s of it") } else { String::new() };
         text + &format!("Takes about {all} s{pods}{down}.\n")
-    }
-
-    /// Whether running pods lose TCP connections: Felix programs their rules again when it starts, which can reset them
-    /// (reference: Calico's page on limitations of Windows).
-    fn restarts_felix(&self) -> bool {
-        let felix = |change: &Change| change.kind == "running" && change.target == FELIX_SERVICE;
-        self.changes.iter().any(|change| felix(change) && change.before.is_some() && change.after.is_some())
     }
 
     fn interrupts(&self, what: Disruption) -> bool {

@@ -20,7 +20,8 @@ use crate::apply::standing::Applied;
 use crate::item::{Id, StartType, State};
 use crate::node::Node;
 use crate::plan::diff::in_start_order;
-use crate::plan::order::SERVICES;
+use crate::plan::order::{FELIX_SERVICE, SERVICES};
+use crate::plan::show::RESETS;
 use crate::report::document::RunResult;
 use crate::report::event::Event;
 
@@ -68,6 +69,11 @@ impl Switched {
         let steps: Vec<String> = self.0.iter().map(|(name, starts)| format!("{} {name}", word(*starts))).collect();
         if steps.is_empty() { "nothing to do".into() } else { steps.join(", ") }
     }
+
+    fn restarts_felix(&self) -> bool {
+        let has = |starts| self.0.iter().any(|step| step.0 == FELIX_SERVICE && step.1 == starts);
+        has(false) && has(true)
+    }
 }
 
 impl Verb for Switched {
@@ -79,6 +85,9 @@ impl Verb for Switched {
     fn would(&mut self, op: &mut Operation<'_>) -> Result<Ending> {
         let msg = self.said();
         op.app.reporter.tell(&format!("dry run: {msg}"));
+        if self.restarts_felix() {
+            op.app.reporter.tell(RESETS);
+        }
         let mut result = RunResult::looked(!self.0.is_empty(), msg);
         result.generation = op.context.standing.receipt().map(|receipt| receipt.generation);
         Ending::result(result)
@@ -89,7 +98,8 @@ impl Verb for Switched {
         if self.0.iter().all(|(_, starts)| *starts) {
             return Ok(());
         }
-        op.app.confirm("services", &format!("This will {}. Continue?", self.said()), None)
+        let resets = if self.restarts_felix() { format!(" {RESETS}.") } else { String::new() };
+        op.app.confirm("services", &format!("This will {}.{resets} Continue?", self.said()), None)
     }
 
     fn make(&mut self, op: &mut Operation<'_>) -> Result<Applied> {

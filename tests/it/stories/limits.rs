@@ -98,7 +98,11 @@ fn a_plan_says_that_felix_restarts_only_if_pods_keep_their_network() {
     let lab = Lab::installed();
     assert!(!lab.run("plan").exits(0).stdout.contains(RESETS), "nothing changes");
     let shown = |words: &str| lab.run(words).exits(0).stdout;
-    assert!(shown("reconfigure --dry-run --set services.felixLogSeverity=debug").contains(RESETS));
+    let log = "reconfigure --dry-run --set services.felixLogSeverity=debug";
+    assert!(shown(log).contains(RESETS));
+    assert_eq!(lab.run(&format!("{log} -o json")).exits(0).json()["plan"]["resets_connections"], true);
+    assert!(shown("service restart --dry-run").contains(RESETS.trim_end_matches('.')));
+    assert!(!shown("service stop --dry-run").contains(RESETS.trim_end_matches('.')), "Felix does not start again");
     let network = shown("reconfigure --dry-run --set calicoNetwork.vxlan.vxlanVNI=5000");
     assert!(network.contains("pods on this node lose their network") && !network.contains(RESETS), "{network}");
     assert!(!shown("uninstall --dry-run").contains(RESETS), "Felix does not start again");
