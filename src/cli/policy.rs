@@ -6,15 +6,16 @@ use std::rc::Rc;
 
 use anyhow::Result;
 
+use crate::cluster::lint_etcd;
 use crate::fault::{Exit, Fault};
 use crate::policy::{Finding, Item, KINDS, Linter, PolicyReport, Severity};
 use crate::report::document::{Check, CheckStatus, PreflightReport, Summary};
 use crate::report::junit;
 use crate::report::reporter::Format;
 use crate::report::text::advice;
-use crate::run::Ending;
 use crate::run::app::App;
 use crate::run::context::Remote;
+use crate::run::{Ending, login};
 use crate::values::count;
 use crate::yaml::encoding;
 use crate::yaml::{self, Malformed, Node, Value};
@@ -28,8 +29,9 @@ const MOST_BYTES: u64 = 256 << 20;
 pub(crate) fn lint(files: &[PathBuf], app: &mut App) -> Result<Ending> {
     let mut linter = Linter::default();
     if files.is_empty() {
-        let remote = Remote::open(app, false)?;
-        let read = remote.cluster.lint(&mut linter);
+        let remote = Remote::open(app, true)?;
+        let in_etcd = read_etcd(app, &remote, &mut linter)?;
+        let read = remote.cluster.lint(&mut linter, in_etcd);
         remote.cluster.take_events().iter().for_each(|event| app.event(event));
         read?;
     } else {
@@ -46,6 +48,18 @@ pub(crate) fn lint(files: &[PathBuf], app: &mut App) -> Result<Ending> {
         app.reporter.document(&report, &text);
     }
     Ending::shown(exit, said)
+}
+
+/// Reads Calico's policies from etcd, if they are there and this machine can read it; false if not.
+fn read_etcd(app: &mut App, remote: &Remote, linter: &mut Linter) -> Result<bool> {
+    let Some(node) = remote.node.as_deref().filter(|_| remote.run.etcd) else { return Ok(false) };
+    let namespace = remote.facts(app)?.calico_namespace;
+    let (members, etcd) = login::etcd_client(app, node, &remote.cluster, (&remote.layered, &remote.run), &namespace)?;
+    if members.is_empty() {
+        return Ok(false);
+    }
+    lint_etcd(&members, etcd.files.as_ref(), remote.run.connection.timeout, linter)?;
+    Ok(true)
 }
 
 /// Reads policies from files and folders; at least one must have a policy, because a wrong path has no findings either.

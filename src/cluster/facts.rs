@@ -19,6 +19,7 @@ use tokio::task::JoinHandle;
 
 use self::calico::{Object, Resources};
 use self::context::FactsContext;
+pub(super) use self::etcd::POLICIES;
 pub use self::etcd::read_etcd;
 use self::identity::Identity;
 use self::platforms::Platforms;

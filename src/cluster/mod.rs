@@ -52,6 +52,7 @@ pub use self::kubeconfig::{
 };
 pub use self::node::{CORDONED_BY, absent};
 pub use self::pods::PodOnNode;
+pub use self::policies::lint_etcd;
 pub use self::prepare::{Patch, Preparation, Wishes};
 pub use self::reach::unreached;
 pub use self::taints::{Effect, Taint, Taints};

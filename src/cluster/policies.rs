@@ -2,16 +2,23 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use serde::Deserialize;
 
 use super::Cluster;
 use super::api::{Api, path, query};
 use super::errors::Failure;
-use super::facts::{calico_group, served_groups};
+use super::etcd_kv;
+use super::facts::{POLICIES, calico_group, served_groups};
+use crate::calico::etcd::EtcdFiles;
 use crate::policy::{Kind, Linter, Listed, Pod, Policy};
 use crate::report::event::Event;
+
+/// How Calico's controllers name the copies of Kubernetes' policies that they keep in etcd (libcalico-go,
+/// lib/backend/k8s/conversion).
+const COPIES: &str = "knp.default.";
 
 /// An object of which only the metadata is read.
 #[derive(Deserialize)]
@@ -27,13 +34,13 @@ struct Meta {
 
 impl Cluster {
     /// Reads every policy of Calico's API group and of Kubernetes, then the pods. A user who may not read nodes,
-    /// namespaces or pods gets the findings without their numbers.
+    /// namespaces or pods gets the findings without their numbers. `in_etcd`: Calico's own were read from etcd.
     ///
     /// # Errors
     /// When the policies cannot be read; when the cluster does not answer.
-    pub fn lint(&self, linter: &mut Linter) -> Result<()> {
+    pub fn lint(&self, linter: &mut Linter, in_etcd: bool) -> Result<()> {
         self.runtime.block_on(async {
-            read_policies(&self.api, linter).await?;
+            read_policies(&self.api, linter, in_etcd).await?;
             match read_pods(&self.api, linter).await {
                 Err(failure) if failure.status == Some(403) => {
                     let message = format!("{}: the findings have no numbers of pods", failure.fault.what);
@@ -47,15 +54,34 @@ impl Cluster {
     }
 }
 
-async fn read_policies(api: &Arc<Api>, linter: &mut Linter) -> Result<(), Failure> {
-    let (v1, v3) = served_groups(api).await?;
+/// Reads Calico's policies from the members of an etcd, and skips the copies of Kubernetes' own.
+///
+/// # Errors
+/// Faults `EtcdForbidden`, `EtcdUnreadable`, and when a value is no policy.
+pub fn lint_etcd(members: &[String], files: Option<&EtcdFiles>, limit: Duration, linter: &mut Linter) -> Result<()> {
+    let found = etcd_kv::read(members, files, limit, &POLICIES)?;
+    for (kind, entries) in [Kind::GlobalNetworkPolicy, Kind::NetworkPolicy].into_iter().zip(found) {
+        for entry in entries {
+            let key = String::from_utf8_lossy(&entry.key);
+            if key.rsplit('/').next().is_some_and(|name| name.starts_with(COPIES)) {
+                continue;
+            }
+            let policy = serde_json::from_slice(&entry.value).with_context(|| format!("read {key} in etcd"))?;
+            linter.policy(Policy::of_list(kind, policy), None);
+        }
+    }
+    Ok(())
+}
+
+async fn read_policies(api: &Arc<Api>, linter: &mut Linter, in_etcd: bool) -> Result<(), Failure> {
+    let (v1, v3) = if in_etcd { (false, false) } else { served_groups(api).await? };
     let (group, version) = calico_group(v1, v3).parts();
     let calico = |plural| path(["apis", group, version, plural]);
     let mut lists = vec![(Kind::KubernetesNetworkPolicy, path(["apis", "networking.k8s.io", "v1", "networkpolicies"]))];
     if v1 || v3 {
         lists.push((Kind::NetworkPolicy, calico("networkpolicies")));
         lists.push((Kind::GlobalNetworkPolicy, calico("globalnetworkpolicies")));
-    } else {
+    } else if !in_etcd {
         let message = "the cluster serves no Calico resources, so only Kubernetes' own policies were read";
         api.report(Event::Warning { id: "CalicoResourcesNotServed", message: message.to_owned() });
     }

@@ -210,16 +210,31 @@ fn ask_etcd(
     app: &mut App,
     node: &dyn Node,
     cluster: &Cluster,
-    (layered, run): (&Layered, &RunSettings),
+    config: (&Layered, &RunSettings),
     name: &str,
     facts: &mut ClusterFacts,
 ) -> Result<Etcd> {
-    let Datastore::Etcdv3 { endpoints, tls } = settings::datastore(layered, &run.folders.root, &facts.calico_namespace)
-    else {
-        return Ok(Etcd::default());
+    let (members, etcd) = etcd_client(app, node, cluster, config, &facts.calico_namespace)?;
+    if !members.is_empty() {
+        read_etcd(facts, name, &members, etcd.files.as_ref(), config.1.connection.timeout)?;
+    }
+    Ok(etcd)
+}
+
+/// Gets and checks the etcd client's files, and returns the members that answer to them, of those that can be reached from
+/// this machine. Nothing with the datastore `kubernetes`.
+pub(crate) fn etcd_client(
+    app: &mut App,
+    node: &dyn Node,
+    cluster: &Cluster,
+    (layered, run): (&Layered, &RunSettings),
+    calico_namespace: &str,
+) -> Result<(Vec<String>, Etcd)> {
+    let Datastore::Etcdv3 { endpoints, tls } = settings::datastore(layered, &run.folders.root, calico_namespace) else {
+        return Ok(Default::default());
     };
     let (files, ours) = match (&run.etcd_tls_secret, &tls) {
-        (Some(secret), _) => (Some(cluster.etcd_files(secret, &facts.calico_namespace, node.now())?), true),
+        (Some(secret), _) => (Some(cluster.etcd_files(secret, calico_namespace, node.now())?), true),
         (None, Some(tls)) => {
             let files = etcd_files_at(node, tls)?;
             if let Some(open) = trust::readable_by(node, &node.disk(&tls.key_file))? {
@@ -231,12 +246,8 @@ fn ask_etcd(
         }
         (None, None) => (None, false),
     };
-    let limit = run.connection.timeout;
-    let reached = try_members(app, &endpoints, files.as_ref(), limit)?;
-    if !reached.is_empty() {
-        read_etcd(facts, name, &reached, files.as_ref(), limit)?;
-    }
-    Ok(Etcd { files, ours })
+    let members = try_members(app, &endpoints, files.as_ref(), run.connection.timeout)?;
+    Ok((members, Etcd { files, ours }))
 }
 
 /// Tries every member that can be reached from this machine, and returns these: a sandbox has only loopback.

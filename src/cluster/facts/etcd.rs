@@ -25,7 +25,7 @@ const PEERS: &str = "/calico/resources/v3/projectcalico.org/bgppeers/";
 const HOST_ENDPOINTS: &str = "/calico/resources/v3/projectcalico.org/hostendpoints/";
 const CONTROLLERS: &str = "/calico/resources/v3/projectcalico.org/kubecontrollersconfigurations/default";
 /// Calico's controllers copy those of Kubernetes here.
-const POLICIES: [&str; 2] = [
+pub(in crate::cluster) const POLICIES: [&str; 2] = [
     "/calico/resources/v3/projectcalico.org/globalnetworkpolicies/",
     "/calico/resources/v3/projectcalico.org/networkpolicies/",
 ];

@@ -3,6 +3,8 @@
 use calicoctl_win::policy::{KINDS, Severity};
 use serde_json::{Value, json};
 
+use super::credentials::runs_with_etcd;
+use crate::etcd::Member;
 use crate::lab::{Lab, Output};
 
 const EVERY_KIND: &str = "tests/fixtures/policies/every-kind.yaml";
@@ -221,6 +223,36 @@ fn policies_of_a_cluster_are_judged_with_the_pods_that_they_select() {
     warn PolicyBothSelectors both egress[0] [6 x 9]: it has a source and a destination selector
         spec.selector: "app starts with 'lint'" in a policy with only this rule, without source.selector
     "#);
+}
+
+#[test]
+fn calicos_policies_in_etcd_are_judged_on_the_node() {
+    let member = Member::start();
+    let lab = Lab::node();
+    runs_with_etcd(&lab);
+    let put = |at: &str, spec: &Value| {
+        let name = at.rsplit('/').next().unwrap();
+        let policy = json!({"kind": "NetworkPolicy", "metadata": {"name": name, "namespace": "shop"}, "spec": spec});
+        member.put(&format!("/calico/resources/v3/projectcalico.org/{at}"), &policy.to_string());
+    };
+    let denies = json!({"ingress": [{"action": "Deny", "notProtocol": "TCP"}]});
+    put("globalnetworkpolicies/closed", &denies);
+    put("networkpolicies/shop/default.web", &denies);
+    // The copy of a policy that the Kubernetes API has.
+    put("networkpolicies/shop/knp.default.web", &denies);
+    let lint = format!(
+        "policy lint -o json --set datastore.type=etcdv3 --set datastore.etcd.endpoints={}",
+        member.url()
+    );
+    let report = lab.run(&lint).exits(3).json();
+    let places: Vec<_> = report["findings"].as_array().unwrap().iter().map(|found| found["name"].clone()).collect();
+    assert_eq!(places, ["closed", "default.web"], "{report:#}");
+    assert_eq!(report["summary"]["policies"], 2, "{report:#}");
+
+    put("networkpolicies/shop/broken", &json!({"ingress": "all"}));
+    let failed = lab.run(&lint).exits(1).json();
+    let chain = failed["error"].to_string();
+    assert!(chain.contains("networkpolicies/shop/broken in etcd"), "{failed:#}");
 }
 
 #[test]
