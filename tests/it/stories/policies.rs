@@ -240,10 +240,8 @@ fn calicos_policies_in_etcd_are_judged_on_the_node() {
     put("networkpolicies/shop/default.web", &denies);
     // The copy of a policy that the Kubernetes API has.
     put("networkpolicies/shop/knp.default.web", &denies);
-    let lint = format!(
-        "policy lint -o json --set datastore.type=etcdv3 --set datastore.etcd.endpoints={}",
-        member.url()
-    );
+    let lint =
+        format!("policy lint -o json --set datastore.type=etcdv3 --set datastore.etcd.endpoints={}", member.url());
     let report = lab.run(&lint).exits(3).json();
     let places: Vec<_> = report["findings"].as_array().unwrap().iter().map(|found| found["name"].clone()).collect();
     assert_eq!(places, ["closed", "default.web"], "{report:#}");

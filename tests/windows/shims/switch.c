@@ -34,7 +34,7 @@ int choose_adapter(const char *wanted, char *name, size_t size)
     return best > 0;
 }
 
-/* Routes are in `routes`: prefix, index, next hop, metric. They move; link-local ones are removed. */
+/* Routes are in `routes`: prefix, index, next hop, metric. They move; link-local ones, and Azure's, are removed. */
 static void move_routes(const char *from, const char *to)
 {
     char *all = read_state("routes"), *rest = all, *line;
@@ -44,7 +44,7 @@ static void move_routes(const char *from, const char *to)
         char *f[MAX_FIELDS], printed[256];
         split_fields(line, f);
         int moves = !strcmp(f[1], from);
-        if (moves && !strncmp(f[0], "169.254.", 8))
+        if (moves && (!strncmp(f[0], "169.254.", 8) || !strcmp(f[0], "168.63.129.16/32")))
             continue;
         snprintf(printed, sizeof printed, "%s\t%s\t%s\t%s\n", f[0], moves ? to : f[1], f[2], f[3]);
         add(&kept, printed);

@@ -25,7 +25,7 @@
  *           adapter-away=N         refused creations after the last network was deleted (hcsshim 95)
  *
  * The first network that needs a vSwitch moves the adapter's addresses to `vEthernet (<adapter>)`
- * and removes its link-local routes; with the last one they return. */
+ * and removes its link-local routes and Azure's; with the last one the addresses return. */
 #include "call.h"
 
 /* The answer's text, which the caller frees. */

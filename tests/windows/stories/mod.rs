@@ -30,6 +30,8 @@ mod real;
 mod reconfigure;
 #[cfg(not(windows))]
 mod rights;
+#[cfg(not(windows))]
+mod routes;
 mod running;
 mod sandboxed;
 mod selftest;
