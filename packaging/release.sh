@@ -12,19 +12,27 @@ version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 # The time of the commit, unless the packager sets another one; a fixed time outside a git clone.
 epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 1767225600)}
 
-# Creates a folder with the content of an archive, all with one time and one mode.
+# Creates a folder with the content of both archives.
 stage() { # executable, name of the archive without ending
     local folder=$work/$2
     rm -rf "$folder"
     mkdir -p "$folder"
     install -m 755 "$1" "$folder/"
     install -m 644 LICENSE README.md CHANGELOG.md "$folder/"
-    find "$folder" -exec touch --no-dereference --date "@$epoch" {} +
+}
+
+# Gives all of an archive's content the one time.
+date_all() { # name of the archive without ending
+    find "$work/$1" -exec touch --no-dereference --date "@$epoch" {} +
 }
 
 pack_zip() { # executable, where to
     local name=calicoctl-win-$version-x86_64-windows
     stage "$1" "$name"
+    # The PowerShell module, and the scripts with the names of Calico's own.
+    cp -r packaging/powershell/CalicoctlWin packaging/powershell/scripts "$work/$name/"
+    find "$work/$name" -type f -name '*.ps*1*' -exec chmod 644 {} +
+    date_all "$name"
     rm -f "$2/$name.zip"
     # Names sorted, no folders, no users or extra times; zip writes local time, so UTC.
     (cd "$work" && find "$name" -type f | LC_ALL=C sort | TZ=UTC zip -q -9 -X -D "$2/$name.zip" -@)
@@ -33,6 +41,7 @@ pack_zip() { # executable, where to
 pack_tar() { # executable, where to
     local name=calicoctl-win-$version-x86_64-linux
     stage "$1" "$name"
+    date_all "$name"
     tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$epoch" -C "$work" -c "$name" |
         gzip -9 -n >"$2/$name.tar.gz"
 }

@@ -46,6 +46,11 @@ use args::{Cli, Verb};
 /// The variable with which a completion script calls this program.
 const COMPLETE: &str = "CALICO_WIN_COMPLETE";
 
+/// The whole command line, for what is made of it.
+pub fn tree() -> clap::Command {
+    command::command()
+}
+
 /// Runs a command line and returns the process's exit code.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
     // A call by shell completion ends here.

@@ -590,7 +590,7 @@ fn faults_of_the_catalogue_are_detected() {
 
 /// Compares a document that is generated from the code; `CALICO_WIN_WRITE_DOCS=1 cargo test --test it docs` writes it.
 #[track_caller]
-fn matches_the_code(file: &str, text: &str) {
+pub fn matches_the_code(file: &str, text: &str) {
     if std::env::var_os("CALICO_WIN_WRITE_DOCS").is_some() {
         std::fs::write(project().join(file), text).unwrap();
     }
@@ -598,7 +598,7 @@ fn matches_the_code(file: &str, text: &str) {
 }
 
 /// A table as Markdown.
-fn table(rows: &[Vec<String>]) -> String {
+pub fn table(rows: &[Vec<String>]) -> String {
     let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
     let (head, body) = rows.split_first().unwrap();
     let rule = format!("|{}\n", "---|".repeat(head.len()));
@@ -606,7 +606,7 @@ fn table(rows: &[Vec<String>]) -> String {
 }
 
 /// The page with this table after a comment that names it.
-fn with_table(page: &str, name: &str, table: &str) -> String {
+pub fn with_table(page: &str, name: &str, table: &str) -> String {
     let (before, rest) = page.split_once(&format!("<!-- {name} -->\n")).unwrap();
     let (_, after) = rest.split_once("\n\n").unwrap();
     format!("{before}<!-- {name} -->\n{table}\n{after}")

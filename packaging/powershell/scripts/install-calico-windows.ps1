@@ -1,0 +1,72 @@
+<#
+.SYNOPSIS
+    Installs Calico with the parameters of Calico's own install-calico-windows.ps1, by calicoctl-win.
+.DESCRIPTION
+    Shows the command that it runs. What is not given is detected, or is as in the config of the installed Calico:
+    unlike the original, an empty parameter changes no setting.
+#>
+param(
+    [string] $ReleaseBaseURL = '',
+    [string] $ReleaseFile = '',
+    [string] $KubeVersion = '',
+    [string] $DownloadOnly = 'no',
+    [string] $StartCalico = 'yes',
+    [string] $AutoCreateServiceAccountTokenSecret = '',
+    [string] $Datastore = '',
+    [string] $EtcdEndpoints = '',
+    [string] $EtcdTlsSecretName = '',
+    [string] $EtcdKey = '',
+    [string] $EtcdCert = '',
+    [string] $EtcdCaCert = '',
+    [string] $ServiceCidr = '',
+    [string] $DNSServerIPs = '',
+    [string] $CalicoBackend = ''
+)
+
+# The program beside this script or in the folder above, else the one in the PATH.
+$program = 'calicoctl-win.exe'
+foreach ($folder in (Split-Path -Path $PSScriptRoot -Parent), $PSScriptRoot) {
+    $there = Join-Path -Path $folder -ChildPath 'calicoctl-win.exe'
+    if (Test-Path -LiteralPath $there) { $program = $there }
+}
+
+if ($KubeVersion) {
+    Write-Error -Message 'KubeVersion: install kubelet and kube-proxy first; calicoctl-win does not download them'
+    exit 64
+}
+if ($CalicoBackend -eq 'bgp') { $CalicoBackend = 'windows-bgp' }
+if ($AutoCreateServiceAccountTokenSecret) {
+    $AutoCreateServiceAccountTokenSecret = "$($AutoCreateServiceAccountTokenSecret -eq 'yes')".ToLowerInvariant()
+}
+
+# Only an install can leave the services stopped, or the network untouched.
+$options = @('apply', '--yes')
+if ($StartCalico -ne 'yes') { $options = @('install', '--yes', '--no-start') }
+if ($DownloadOnly -eq 'yes') { $options = @('install', '--yes', '--download-only') }
+if ($ReleaseBaseURL -and $ReleaseFile) {
+    $options += "--release=$($ReleaseBaseURL.TrimEnd('/'))/$ReleaseFile"
+} elseif ($ReleaseFile) {
+    $options += "--release=$ReleaseFile"
+} elseif ($ReleaseBaseURL) {
+    Write-Error -Message 'ReleaseBaseURL needs ReleaseFile, the name of the zip below that URL'
+    exit 64
+}
+$settings = [ordered]@{
+    'kubernetes.createServiceAccountToken' = $AutoCreateServiceAccountTokenSecret
+    'datastore.type' = $Datastore
+    'datastore.etcd.endpoints' = $EtcdEndpoints
+    'datastore.etcd.tlsSecretRef.name' = $EtcdTlsSecretName
+    'datastore.etcd.keyFile' = $EtcdKey
+    'datastore.etcd.certFile' = $EtcdCert
+    'datastore.etcd.caCertFile' = $EtcdCaCert
+    'kubernetes.serviceCIDRs' = $ServiceCidr
+    'kubernetes.dns.servers' = $DNSServerIPs
+    'calicoNetwork.backend' = $CalicoBackend
+}
+foreach ($path in $settings.Keys) {
+    if ($settings[$path]) { $options += "--set=$path=$($settings[$path])" }
+}
+
+Write-Output -InputObject "calicoctl-win $options"
+& $program $options
+exit $LASTEXITCODE

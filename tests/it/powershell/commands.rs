@@ -1,0 +1,315 @@
+//! The functions of the PowerShell module: one for each command, made of the command line's own tree.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use clap::{Arg, ArgAction, Command};
+
+use super::{MODULE, is_approved};
+use crate::docs::{matches_the_code, table, with_table};
+use crate::read;
+
+/// How a function runs its command.
+enum Way {
+    /// It changes something, and asks first (`High`) or only with `-Confirm` (`Medium`).
+    Change(&'static str),
+    /// It returns the command's document, or the items of one of its lists, as objects of this type.
+    Read { kind: &'static str, expand: &'static str },
+}
+
+use Way::{Change, Read};
+
+const fn document(kind: &'static str) -> Way {
+    Read { kind, expand: "" }
+}
+
+const fn items(kind: &'static str, expand: &'static str) -> Way {
+    Read { kind, expand }
+}
+
+/// The types that the functions return, each with the document that it is made of, and the list if it is an item of one.
+pub(super) fn types() -> Vec<(&'static str, &'static str, Option<&'static str>)> {
+    let document_of = |words: &str| match words {
+        "preflight" | "cluster check" => "PreflightReport",
+        "history" => "History",
+        "receipt list" => "Generations",
+        "service status" => "ServiceStatus",
+        "config show" => "EffectiveConfig",
+        "config diff" => "ConfigDiff",
+        "credentials show" => "Credentials",
+        "release list" => "ReleaseList",
+        "cluster prepare" => "ClusterPatches",
+        "policy lint" => "PolicyReport",
+        "selftest --yes" => "SelftestReport",
+        other => panic!("{other} has no list"),
+    };
+    let of = |(_, words, way, _): &(&str, &str, Way, &str)| match way {
+        Change(_) => ("RunResult", "RunResult", None),
+        Read { kind, expand: "" } => (*kind, *kind, None),
+        Read { kind, expand } => (*kind, document_of(words), Some(*expand)),
+    };
+    FUNCTIONS.iter().map(of).collect()
+}
+
+/// Function, command, way, and the example of its help.
+const FUNCTIONS: [(&str, &str, Way, &str); 38] = [
+    (
+        "Test-CalicoNode",
+        "preflight",
+        items("Check", "Checks"),
+        "Test-CalicoNode -Config node.yaml | Where-Object -Property Status -EQ fail",
+    ),
+    ("Get-CalicoPlan", "plan", document("Plan"), "(Get-CalicoPlan -Config node.yaml).Changes"),
+    ("Set-CalicoNode", "apply", Change("High"), "Set-CalicoNode -Config node.yaml -Confirm:$false"),
+    ("Install-CalicoNode", "install", Change("High"), "Install-CalicoNode -Config node.yaml -Release v3.32.1"),
+    (
+        "Update-CalicoNode",
+        "reconfigure",
+        Change("High"),
+        "Update-CalicoNode -Set calicoNetwork.vxlan.vxlanVNI=5000 -Mode try",
+    ),
+    ("Update-CalicoRelease", "upgrade", Change("High"), "Update-CalicoRelease -Release v3.32.1 -WhatIf"),
+    ("Confirm-CalicoChange", "confirm", Change("Medium"), "Confirm-CalicoChange"),
+    ("Restore-CalicoNode", "rollback", Change("High"), "Restore-CalicoNode -To 3"),
+    ("Uninstall-CalicoNode", "uninstall", Change("High"), "Uninstall-CalicoNode -Drain"),
+    ("Repair-CalicoNode", "repair", Change("High"), "Repair-CalicoNode"),
+    ("Resume-CalicoRun", "resume", Change("High"), "Resume-CalicoRun -Undo"),
+    ("Get-CalicoNode", "status", document("Status"), "(Get-CalicoNode).Problems"),
+    ("Get-CalicoHistory", "history", items("PastRun", "Runs"), "Get-CalicoHistory | Select-Object -Last 5"),
+    ("Get-CalicoLog", "logs", document("LogLine"), "Get-CalicoLog -Component felix -Since 10m"),
+    (
+        "Get-CalicoGeneration",
+        "receipt list",
+        items("Generation", "Generations"),
+        "Get-CalicoGeneration | Where-Object -Property CanGoBack",
+    ),
+    ("Get-CalicoReceipt", "receipt show", document("Receipt"), "(Get-CalicoReceipt -Generation 2).Owned"),
+    ("Get-CalicoService", "service status", items("Service", "Services"), "Get-CalicoService"),
+    ("Start-CalicoService", "service start", Change("Medium"), "Start-CalicoService"),
+    ("Stop-CalicoService", "service stop", Change("High"), "Stop-CalicoService"),
+    ("Restart-CalicoService", "service restart", Change("High"), "Restart-CalicoService"),
+    ("Get-CalicoConfig", "config show", items("ConfigField", "Fields"), "Get-CalicoConfig -Config node.yaml -Origins"),
+    (
+        "Compare-CalicoConfig",
+        "config diff",
+        items("SettingChange", "SettingsDiff"),
+        "Compare-CalicoConfig -Config node.yaml",
+    ),
+    ("Test-CalicoConfig", "config validate", document("ConfigValidation"), "Test-CalicoConfig -Files node.yaml"),
+    ("Import-CalicoConfig", "config import", document("ConfigImport"), "(Import-CalicoConfig -File config.ps1).Unread"),
+    (
+        "Get-CalicoCredential",
+        "credentials show",
+        items("Credential", "Credentials"),
+        "Get-CalicoCredential | Sort-Object -Property Expires",
+    ),
+    ("Save-CalicoCredential", "credentials fetch", Change("Medium"), r"Save-CalicoCredential -Out C:\k\calico"),
+    ("Update-CalicoCredential", "credentials rotate", Change("High"), "Update-CalicoCredential"),
+    ("Get-CalicoRelease", "release list", items("Archive", "Archives"), "Get-CalicoRelease"),
+    ("Save-CalicoRelease", "release download", Change("Medium"), "Save-CalicoRelease -Release v3.32.1"),
+    (
+        "Test-CalicoRelease",
+        "release verify",
+        document("ReleaseVerification"),
+        "Test-CalicoRelease -Zip calico-windows-v3.32.1.zip",
+    ),
+    (
+        "Expand-CalicoRelease",
+        "release extract",
+        Change("Medium"),
+        r"Expand-CalicoRelease -Zip calico-windows-v3.32.1.zip -Dest C:\calico",
+    ),
+    ("Test-CalicoCluster", "cluster check", items("Check", "Checks"), "Test-CalicoCluster -Kubeconfig admin.conf"),
+    (
+        "Get-CalicoClusterPatch",
+        "cluster prepare",
+        items("ClusterPatch", "Patches"),
+        "(Get-CalicoClusterPatch -Kubeconfig admin.conf).Command",
+    ),
+    (
+        "Initialize-CalicoCluster",
+        "cluster prepare --apply",
+        Change("High"),
+        "Initialize-CalicoCluster -Kubeconfig admin.conf",
+    ),
+    (
+        "Test-CalicoPolicy",
+        "policy lint",
+        items("PolicyFinding", "Findings"),
+        "Test-CalicoPolicy -File policies.yaml | Where-Object -Property Severity -EQ fail",
+    ),
+    (
+        "Test-CalicoWindows",
+        "selftest --yes",
+        items("SelftestRow", "Rows"),
+        "Test-CalicoWindows | Where-Object -Property Verdict -EQ fail",
+    ),
+    ("Get-CalicoExplanation", "explain", document("Explanation"), "(Get-CalicoExplanation -Id StrictAffinity).Text"),
+    ("Get-CalicoVersion", "version", document("Version"), "(Get-CalicoVersion).Version"),
+];
+
+/// The commands without a function: what kubectl does, and what prints text.
+const NO_FUNCTION: [&str; 9] = [
+    "completion",
+    "config init",
+    "config schema",
+    "node cordon",
+    "node drain",
+    "node taint",
+    "node uncordon",
+    "node untaint",
+    "options",
+];
+
+/// Options that PowerShell has in another way, that would end the objects, or that would make a question a change.
+const NOT_PARAMETERS: [&str; 13] = [
+    "output",
+    "yes",
+    "no-input",
+    "dry-run",
+    "detailed-exitcode",
+    "exit-codes",
+    "verbose",
+    "quiet",
+    "color",
+    "print-facts",
+    "watch",
+    "follow",
+    "fix",
+];
+
+/// Global options that have no effect on a command that only reads.
+const OF_CHANGES: [&str; 3] = ["detach", "at-boot", "wait-for-lock"];
+
+/// `delete-emptydir-data` is `DeleteEmptydirData`.
+fn parameter(name: &str) -> String {
+    let capital = |word: &str| word[..1].to_uppercase() + &word[1..];
+    name.split(['-', '_']).map(capital).collect()
+}
+
+fn kind_of(arg: &Arg) -> String {
+    let values: Vec<String> = arg.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
+    match arg.get_action() {
+        ArgAction::SetTrue => "[switch]".to_owned(),
+        ArgAction::Append => "[string[]]".to_owned(),
+        _ if values == ["true", "false"] => "[bool]".to_owned(),
+        _ if values.is_empty() => "[string]".to_owned(),
+        _ => format!("[ValidateSet('{}')] [string]", values.join("', '")),
+    }
+}
+
+fn parameters<'a>(tree: &'a Command, verb: &'a Command, way: &'a Way) -> impl Iterator<Item = &'a Arg> {
+    let reads = matches!(way, Read { .. });
+    let global = tree.get_arguments().filter(move |arg| {
+        arg.is_global_set() && !(reads && arg.get_long().is_some_and(|name| OF_CHANGES.contains(&name)))
+    });
+    let own = verb.get_arguments().filter(|arg| !arg.is_global_set());
+    own.chain(global)
+        .filter(|arg| !arg.is_hide_set())
+        .filter(|arg| arg.get_long().map_or_else(|| arg.is_positional(), |name| !NOT_PARAMETERS.contains(&name)))
+}
+
+fn command<'a>(tree: &'a Command, words: &str) -> &'a Command {
+    let below = words.split(' ').filter(|word| !word.starts_with("--"));
+    below.fold(tree, |at, word| at.find_subcommand(word).unwrap_or_else(|| panic!("{words}: {word}")))
+}
+
+fn function(tree: &Command, (name, words, way, example): &(&str, &str, Way, &str)) -> String {
+    let verb = command(tree, words);
+    let about = verb.get_about().map(ToString::to_string).unwrap_or_default();
+    let (kind, says) = match way {
+        Change(_) => {
+            ("RunResult", "Shows what it would do, and asks; -WhatIf only shows it, and -Confirm:$false does not ask.")
+        }
+        Read { kind, .. } => (*kind, "Changes nothing."),
+    };
+    let mut text = format!(
+        "\nfunction {name} {{\n    <#\n    .SYNOPSIS\n        {about}\n    .DESCRIPTION\n        Runs calicoctl-win {words}. {says}\n"
+    );
+    let (mut declared, mut options) = (Vec::new(), String::new());
+    // `--apply` is part of the function.
+    let fixed = |arg: &&Arg| {
+        !arg.get_long().is_some_and(|long| words.split(' ').any(|word| word.trim_start_matches("--") == long))
+    };
+    for arg in parameters(tree, verb, way).filter(fixed) {
+        let name = parameter(arg.get_long().unwrap_or(arg.get_id().as_str()));
+        let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+        let _ = writeln!(text, "    .PARAMETER {name}\n        {help}");
+        let mandatory = if arg.is_required_set() { "[Parameter(Mandatory = $true)] " } else { "" };
+        declared.push(format!("        {mandatory}{} ${name}", kind_of(arg)));
+        let option = arg.get_long().map(|long| format!("--{long}")).unwrap_or_default();
+        let _ = writeln!(options, "        {name} = '{option}'");
+    }
+    let _ = writeln!(text, "    .EXAMPLE\n        {example}\n    .OUTPUTS\n        CalicoctlWin.{kind}\n    #>");
+    let binding = match way {
+        Change(impact) => format!("[CmdletBinding(SupportsShouldProcess = $true, ConfirmImpact = '{impact}')]"),
+        Read { .. } => "[CmdletBinding()]".to_owned(),
+    };
+    let _ = writeln!(text, "    {binding}\n    [OutputType('CalicoctlWin.{kind}')]");
+    let _ = writeln!(text, "    param(\n{}\n    )\n    $options = [ordered]@{{\n{options}    }}", declared.join(",\n"));
+    let words = words.split(' ').map(|word| format!("'{word}'")).collect::<Vec<_>>().join(", ");
+    let given = format!("-Cmdlet $PSCmdlet -Command {words} -Bound $PSBoundParameters -Options $options");
+    let _ = match way {
+        Change(impact) => {
+            let asks = match *impact {
+                "High" => "($ConfirmPreference -ne 'None')",
+                _ => "($ConfirmPreference -in 'Low', 'Medium')",
+            };
+            writeln!(text, "    Invoke-Change {given} -IsTrial $WhatIfPreference -Asks {asks}\n}}")
+        }
+        Read { kind, expand: "" } => writeln!(text, "    Read-Document {given} -Type '{kind}'\n}}"),
+        Read { kind, expand } => writeln!(text, "    Read-Document {given} -Type '{kind}' -Expand '{expand}'\n}}"),
+    };
+    text
+}
+
+fn functions() -> String {
+    let tree = calicoctl_win::cli::tree();
+    let head =
+        "# Made of the command line by `CALICO_WIN_WRITE_DOCS=1 cargo test --test it -- powershell`: do not edit.\n";
+    head.to_owned() + &FUNCTIONS.iter().map(|row| function(&tree, row)).collect::<String>()
+}
+
+#[test]
+fn the_functions_of_the_module_are_those_of_the_command_line() {
+    matches_the_code(&format!("{MODULE}/Commands.ps1"), &functions());
+}
+
+#[test]
+fn the_page_on_powershell_has_every_function() {
+    let tree = calicoctl_win::cli::tree();
+    let row = |(name, words, way, _): &(&str, &str, Way, &str)| {
+        let kind = match way {
+            Change(_) => "RunResult",
+            Read { kind, .. } => kind,
+        };
+        let about = command(&tree, words).get_about().map(ToString::to_string).unwrap_or_default();
+        vec![format!("`{name}`"), format!("`{}`", words.trim_end_matches(" --yes")), format!("`{kind}`"), about]
+    };
+    let head = ["function", "command", "returns", ""].map(str::to_owned).to_vec();
+    let rows: Vec<Vec<String>> = std::iter::once(head).chain(FUNCTIONS.iter().map(row)).collect();
+    let page = read("docs/powershell.md");
+    matches_the_code("docs/powershell.md", &with_table(&page, "functions", &table(&rows)));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn every_command_has_a_function_with_an_approved_verb() {
+    let commands: BTreeSet<String> = crate::docs::commands();
+    let words = |words: &str| words.split(" --").next().unwrap_or_default().to_owned();
+    let known: BTreeSet<String> =
+        FUNCTIONS.iter().map(|(_, command, ..)| words(command)).chain(NO_FUNCTION.map(str::to_owned)).collect();
+    assert_eq!(commands, known);
+    let wrong: Vec<&str> = FUNCTIONS.iter().map(|row| row.0).filter(|name| !is_approved(name)).collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
+}
+
+#[test]
+fn the_manifest_exports_every_function_and_has_the_programs_version() {
+    let manifest = read(&format!("{MODULE}/CalicoctlWin.psd1"));
+    let names: Vec<String> = FUNCTIONS.iter().map(|(name, ..)| format!("        '{name}'")).collect();
+    let exported = format!("    FunctionsToExport = @(\n{}\n    )\n", names.join(",\n"));
+    assert!(manifest.contains(&exported), "the manifest lacks\n{exported}");
+    let version = format!("    ModuleVersion = '{}'\n", env!("CARGO_PKG_VERSION"));
+    assert!(manifest.contains(&version), "the manifest lacks\n{version}");
+}
