@@ -39,6 +39,8 @@ pub mod agent;
 
 pub mod selftest;
 
+pub mod diagnose;
+
 pub mod report;
 
 pub mod sandbox;

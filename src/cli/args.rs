@@ -77,6 +77,8 @@ pub enum Verb {
     /// Check network policies for what Windows does not enforce
     #[command(subcommand)]
     Policy(PolicyVerb),
+    /// Collect what explains a problem, without secrets, in a zip with a page to read first
+    Diagnose(Diagnose),
     /// Prove on this machine what this program assumes of Windows; leaves nothing behind
     Selftest(Selftest),
     /// Explain a check, exit code, event or config field
@@ -94,13 +96,13 @@ pub(super) const GROUPS: [(&str, &[&str]); 6] = [
     ("Set up", &["preflight", "plan", "apply", "install"]),
     ("Change", &["reconfigure", "upgrade", "confirm", "rollback", "uninstall"]),
     ("Look", &["status", "history", "logs", "receipt", "config", "explain"]),
-    ("Repair", &["repair", "resume", "service"]),
+    ("Repair", &["diagnose", "repair", "resume", "service"]),
     ("Cluster", &["cluster", "policy", "node", "credentials", "release"]),
     ("Machine", &["selftest", "completion", "options", "version"]),
 ];
 
 /// What people type most, by command; each can be pasted.
-pub(super) const EXAMPLES: [(&str, &[&str]); 28] = [
+pub(super) const EXAMPLES: [(&str, &[&str]); 29] = [
     ("preflight", &["preflight", "preflight -c node.yaml --wait", "preflight --fix"]),
     ("plan", &["plan -c node.yaml", "plan -c node.yaml --out plan.json", "plan --uninstall"]),
     (
@@ -144,6 +146,7 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 28] = [
     ("node drain", &["node drain --dry-run", "node drain --delete-emptydir-data --drain-timeout 5m"]),
     ("credentials", &["credentials show", "credentials rotate"]),
     ("release", &["release download --release v3.32.1", "release verify calico-windows-v3.32.1.zip", "release list"]),
+    ("diagnose", &["diagnose", r"diagnose --out C:\Temp\node.zip"]),
     ("selftest", &["selftest", "selftest -o json", "selftest --disruptive --adapter Ethernet2 --yes"]),
     ("completion", &["completion powershell", "completion bash"]),
     ("version", &["version", "version -o json"]),
@@ -166,6 +169,13 @@ pub struct Preflight {
     /// Also ask Windows what this program assumes of it: the rows of selftest that only read
     #[arg(long)]
     pub deep: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Diagnose {
+    /// The zip to write; an existing file is left alone [default: one in this folder, named by the machine and the time]
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::apply::receipt::Receipt;
 use crate::config::import::Imported;
+use crate::diagnose::Diagnosis;
 use crate::facts::Facts;
 use crate::plan::show::SettingChange;
 use crate::policy::PolicyReport;
@@ -40,6 +41,7 @@ kinds! {
     "ConfigImport": Imported,
     "ConfigValidation": ConfigValidation,
     "Credentials": CredentialsReport,
+    "Diagnosis": Diagnosis,
     "EffectiveConfig": EffectiveConfig,
     "Explanation": Explanation,
     "Explanations": Explanations,

@@ -5,6 +5,7 @@ use comfy_table::{ContentArrangement, Table, presets};
 use serde_json::Value;
 
 use crate::fault::Exit;
+use crate::node::Node;
 use crate::report::document::{History, PastRun};
 use crate::report::time::columns;
 use crate::run::app::App;
@@ -12,8 +13,7 @@ use crate::run::{Ending, records};
 
 pub(crate) fn run(app: &mut App) -> Result<Ending> {
     let node = app.node()?;
-    let mut runs: Vec<PastRun> = records::all(&*node)?.iter().filter_map(past).collect();
-    runs.sort_by(|one, other| one.run.cmp(&other.run));
+    let History { runs } = recorded(&*node)?;
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     let detail = app.global.verbose > 0;
@@ -40,6 +40,13 @@ pub(crate) fn run(app: &mut App) -> Result<Ending> {
     }
     app.reporter.document(&History { runs }, &text);
     Ending::shown(Exit::Ok, "shown")
+}
+
+/// The recorded runs, oldest first.
+pub(super) fn recorded(node: &dyn Node) -> Result<History> {
+    let mut runs: Vec<PastRun> = records::all(node)?.iter().filter_map(past).collect();
+    runs.sort_by(|one, other| one.run.cmp(&other.run));
+    Ok(History { runs })
 }
 
 /// Parses a run's record, written when it began or ended.

@@ -121,7 +121,7 @@ fn since(text: &str, now: Timestamp) -> Result<Timestamp> {
 }
 
 /// Returns the log files that exist, for example `calico-felix.log`.
-fn files(node: &dyn Node, of: Option<LogOf>) -> Vec<PathBuf> {
+pub(super) fn files(node: &dyn Node, of: Option<LogOf>) -> Vec<PathBuf> {
     let folder = agent::read_config(node).map_or_else(|_| WinPath::known(LOG_DIR), |c| c.log_dir);
     let mut all = Vec::new();
     for role in Role::ALL {

@@ -8,6 +8,7 @@ mod command;
 mod components;
 mod config;
 mod credentials;
+mod diagnose;
 pub mod documents;
 mod exec_plugin;
 mod history;
@@ -145,6 +146,7 @@ fn dispatch(verb: Verb, app: &mut App) -> Result<Ending> {
         Verb::Release(verb) => release::run(&verb, app),
         Verb::Cluster(verb) => cluster::run(&verb, app),
         Verb::Policy(args::PolicyVerb::Lint { files }) => policy::lint(&files, app),
+        Verb::Diagnose(args) => diagnose::run(&args, app),
         Verb::Selftest(args) => selftest::run(&args, app),
         Verb::Explain(args) => offline::explain(&args, app),
         Verb::Completion(args) => offline::completion(&args, app),

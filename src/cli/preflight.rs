@@ -8,6 +8,7 @@ use super::args::Preflight;
 use super::checks::show;
 use super::selftest;
 use super::status::wait_for;
+use crate::facts::NodeFacts;
 use crate::fault::Fault;
 use crate::item::{Id, State};
 use crate::node::{Node, trust};
@@ -43,19 +44,19 @@ impl Round {
 pub(crate) fn run(args: &Preflight, app: &mut App) -> Result<Ending> {
     let limit = if args.wait { args.timeout.length() } else { Duration::ZERO };
     let mut node = app.node()?;
-    let mut round = look(app, args, &mut *node)?;
+    let mut round = look(app, args.deep, &mut *node)?;
     let wait = Wait { what: Some("all checks to pass"), limit, pause: PAUSE, rest: &mut wait::sleep };
     wait_for(app, &mut *node, wait, |app, node| {
         if round.is_good() {
             return Ok(true);
         }
-        round = look(app, args, node)?;
+        round = look(app, args.deep, node)?;
         Ok(round.is_good())
     })?;
     drop(node);
     if args.fix && fix(app, &round)? {
         let mut node = app.node()?;
-        round = look(app, args, &mut *node)?;
+        round = look(app, args.deep, &mut *node)?;
     }
     tell(app, &round.report);
     // Why some checks had no input: no cluster, or no settings that its answers allow.
@@ -63,7 +64,13 @@ pub(crate) fn run(args: &Preflight, app: &mut App) -> Result<Ending> {
     show(app, "preflight", &round.report, args.all, failure)
 }
 
-fn look(app: &mut App, args: &Preflight, node: &mut dyn Node) -> Result<Round> {
+/// Makes every check once, and returns also what the machine is.
+pub(super) fn once(app: &mut App, node: &mut dyn Node) -> Result<(PreflightReport, NodeFacts)> {
+    let round = look(app, false, node)?;
+    Ok((round.report, round.known.facts))
+}
+
+fn look(app: &mut App, deep: bool, node: &mut dyn Node) -> Result<Round> {
     let context = app.context(node, &PREFLIGHT, &Choice::default())?;
     let known = gather(app, &context, node, false)?;
     // This is not the cluster's error, and an untrusted file must not be tried in other ways.
@@ -72,7 +79,7 @@ fn look(app: &mut App, args: &Preflight, node: &mut dyn Node) -> Result<Round> {
     }
     let report = checks::measured(app, context.run(node)?, &known);
     let mut round = Round { context, known, report };
-    if args.deep {
+    if deep {
         let mut test = TestContext::new(node, selftest::program(app)?, None)?;
         let found = crate::selftest::run(&mut test, Reach::Reads, &mut |_| ());
         for row in found.rows {

@@ -30,15 +30,21 @@ pub(crate) fn run(verb: &Verb, app: &mut App) -> Result<Ending> {
                 None => installed(&standing)?,
                 Some(number) => named(&standing, *number)?,
             };
-            let mut masked = receipt.clone();
-            for state in masked.owned.values_mut().flatten().chain(masked.target.world.values_mut()) {
-                *state = show::masked(state);
-            }
+            let masked = masked(receipt);
             let text = text(receipt, &line(&*node, &standing, receipt)?);
             app.reporter.document(&masked, &text);
             Ending::shown(Exit::Ok, format!("generation {}", receipt.generation))
         }
     }
+}
+
+/// A receipt without what may be secret.
+pub(super) fn masked(receipt: &Receipt) -> Receipt {
+    let mut masked = receipt.clone();
+    for state in masked.owned.values_mut().flatten().chain(masked.target.world.values_mut()) {
+        *state = show::masked(state);
+    }
+    masked
 }
 
 /// Returns the receipt of a generation.

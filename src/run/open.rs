@@ -207,7 +207,7 @@ pub(crate) fn secure(
 }
 
 /// Returns the machine in one line, the first line of every run.
-fn machine(facts: &NodeFacts) -> String {
+pub(crate) fn machine(facts: &NodeFacts) -> String {
     let os = &facts.os;
     let name = match os.build {
         17763 => "Windows Server 2019",

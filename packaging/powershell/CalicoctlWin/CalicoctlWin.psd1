@@ -46,6 +46,7 @@
         'Initialize-CalicoCluster',
         'Test-CalicoPolicy',
         'Test-CalicoWindows',
+        'Export-CalicoDiagnosis',
         'Get-CalicoExplanation',
         'Get-CalicoVersion'
     )

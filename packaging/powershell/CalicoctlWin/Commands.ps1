@@ -3388,6 +3388,86 @@ function Test-CalicoWindows {
     Read-Document -Cmdlet $PSCmdlet -Command 'selftest', '--yes' -Bound $PSBoundParameters -Options $options -Type 'SelftestRow' -Expand 'Rows'
 }
 
+function Export-CalicoDiagnosis {
+    <#
+    .SYNOPSIS
+        Collect what explains a problem, without secrets, in a zip with a page to read first
+    .DESCRIPTION
+        Runs calicoctl-win diagnose. Changes nothing.
+    .PARAMETER Out
+        The zip to write; an existing file is left alone [default: one in this folder, named by the machine and the time]
+    .PARAMETER Config
+        Config file; repeat to layer, later ones win, - is stdin
+    .PARAMETER Set
+        Override one field of the config, for example calicoNetwork.vxlan.vxlanVNI=5000
+    .PARAMETER Sandbox
+        Work on a sandbox node in this folder instead of this machine
+    .PARAMETER SandboxFault
+        Make the sandbox fail, to rehearse it (docs/sandbox.md); repeatable
+    .PARAMETER Kubeconfig
+        Kubeconfig with the rights to install; only this tool uses it
+    .PARAMETER Context
+        Context in the kubeconfig
+    .PARAMETER NodeName
+        Name of this machine's Kubernetes Node
+    .PARAMETER CalicoNamespace
+        Namespace of Calico's service account [default: detected]
+    .PARAMETER Proxy
+        Proxy for downloads
+    .PARAMETER CaFile
+        PEM file with CAs to trust for downloads
+    .PARAMETER Offline
+        Use no network but the cluster
+    .PARAMETER IgnorePreflightErrors
+        Ids of checks that may fail
+    .PARAMETER LogFile
+        Write the log here instead of below C:\ProgramData\calicoctl-win\logs
+    .PARAMETER Help
+        Print help
+    .EXAMPLE
+        (Export-CalicoDiagnosis -Out C:\Temp\node.zip).Causes
+    .OUTPUTS
+        CalicoctlWin.Diagnosis
+    #>
+    [CmdletBinding()]
+    [OutputType('CalicoctlWin.Diagnosis')]
+    param(
+        [string] $Out,
+        [string[]] $Config,
+        [string[]] $Set,
+        [string] $Sandbox,
+        [string[]] $SandboxFault,
+        [string] $Kubeconfig,
+        [string] $Context,
+        [string] $NodeName,
+        [string] $CalicoNamespace,
+        [string] $Proxy,
+        [string] $CaFile,
+        [switch] $Offline,
+        [string[]] $IgnorePreflightErrors,
+        [string] $LogFile,
+        [string] $Help
+    )
+    $options = [ordered]@{
+        Out = '--out'
+        Config = '--config'
+        Set = '--set'
+        Sandbox = '--sandbox'
+        SandboxFault = '--sandbox-fault'
+        Kubeconfig = '--kubeconfig'
+        Context = '--context'
+        NodeName = '--node-name'
+        CalicoNamespace = '--calico-namespace'
+        Proxy = '--proxy'
+        CaFile = '--ca-file'
+        Offline = '--offline'
+        IgnorePreflightErrors = '--ignore-preflight-errors'
+        LogFile = '--log-file'
+        Help = '--help'
+    }
+    Read-Document -Cmdlet $PSCmdlet -Command 'diagnose' -Bound $PSBoundParameters -Options $options -Type 'Diagnosis'
+}
+
 function Get-CalicoExplanation {
     <#
     .SYNOPSIS

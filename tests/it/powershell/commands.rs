@@ -52,7 +52,7 @@ pub(super) fn types() -> Vec<(&'static str, &'static str, Option<&'static str>)>
 }
 
 /// Function, command, way, and the example of its help.
-const FUNCTIONS: [(&str, &str, Way, &str); 38] = [
+const FUNCTIONS: [(&str, &str, Way, &str); 39] = [
     (
         "Test-CalicoNode",
         "preflight",
@@ -143,6 +143,12 @@ const FUNCTIONS: [(&str, &str, Way, &str); 38] = [
         "selftest --yes",
         items("SelftestRow", "Rows"),
         "Test-CalicoWindows | Where-Object -Property Verdict -EQ fail",
+    ),
+    (
+        "Export-CalicoDiagnosis",
+        "diagnose",
+        document("Diagnosis"),
+        r"(Export-CalicoDiagnosis -Out C:\Temp\node.zip).Causes",
     ),
     ("Get-CalicoExplanation", "explain", document("Explanation"), "(Get-CalicoExplanation -Id StrictAffinity).Text"),
     ("Get-CalicoVersion", "version", document("Version"), "(Get-CalicoVersion).Version"),

@@ -110,12 +110,13 @@ fn unknown(script: &str, known: &BTreeMap<String, BTreeSet<String>>) -> Vec<Stri
 
 /// Whether a command's name begins with a verb that PowerShell approves (`Get-Verb` of 5.1), for those in use here.
 fn is_approved(name: &str) -> bool {
-    const APPROVED: [&str; 23] = [
+    const APPROVED: [&str; 24] = [
         "Add",
         "Compare",
         "Confirm",
         "ConvertTo",
         "Expand",
+        "Export",
         "Get",
         "Import",
         "Initialize",

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{Cursor, Read as _};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -23,7 +24,7 @@ const FORMATS: [&str; 3] = ["text", "json", "ndjson"];
 
 /// Every command at its work: the fault that it meets, its words, and its exit code. The words of a command are the
 /// beginning of a line.
-const LIFE: [(&str, &str, i32); 60] = [
+const LIFE: [(&str, &str, i32); 61] = [
     ("", "preflight -c c.yaml --all", 0),
     ("", "cluster check -c c.yaml", 0),
     ("", "cluster prepare -c c.yaml --apply -y", 0),
@@ -49,6 +50,7 @@ const LIFE: [(&str, &str, i32); 60] = [
     ("", "config diff -c c.yaml", 0),
     ("", "status", 0),
     ("", "logs", 0),
+    ("", "diagnose --out node.zip", 0),
     ("", "credentials show", 0),
     ("", "credentials fetch -c c.yaml --out got", 0),
     ("", "credentials rotate -y -c c.yaml", 0),
@@ -188,7 +190,8 @@ impl Planted {
                 continue;
             }
             let Ok(bytes) = fs::read(&path) else { continue };
-            let text = String::from_utf8_lossy(&bytes);
+            let text = if path.ends_with("node.zip") { unpacked(bytes) } else { bytes };
+            let text = String::from_utf8_lossy(&text);
             for (name, _) in self.secrets.iter().filter(|(_, secret)| text.contains(secret)) {
                 let who = || format!("{when}: {name} is in {}", path.display());
                 assert!(self.kept || !is_record(&path), "{}", who());
@@ -210,6 +213,16 @@ impl Planted {
         }
         closed
     }
+}
+
+/// The contents of all files of a zip.
+fn unpacked(zip: Vec<u8>) -> Vec<u8> {
+    let mut zip = zip::ZipArchive::new(Cursor::new(zip)).unwrap();
+    let mut all = Vec::new();
+    for number in 0..zip.len() {
+        zip.by_index(number).unwrap().read_to_end(&mut all).unwrap();
+    }
+    all
 }
 
 /// Whether this is a file about what was done, which needs no secret at all.

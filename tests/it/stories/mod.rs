@@ -15,6 +15,7 @@ mod ctrl_c;
 mod datastore;
 mod dependents;
 mod detach;
+mod diagnose;
 mod drain;
 mod failures;
 mod first_day;

@@ -183,6 +183,9 @@ fn every_kind_is_printed_and_says_whether_its_verb_succeeded() {
         let yaml: Value = serde_yaml::from_str(&lab.run(&format!("{words} -o yaml")).exits(code).stdout).unwrap();
         assert_eq!(yaml["success"], succeeded, "{words}");
     }
+    let diagnosis = lab.run("diagnose --out node.zip -o json").exits(0).json();
+    check(&diagnosis);
+    kinds.insert(diagnosis["kind"].as_str().unwrap().to_owned());
     // The documents of a stream are the same, and the stream ends with a result.
     let _again = lab.run("install -y").exits(0);
     for words in ["version", "explain 12", "config show", "plan --print-facts", "receipt show"] {

@@ -1,0 +1,192 @@
+//! `diagnose`: collects what explains a problem into a zip.
+
+use std::fs::OpenOptions;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, anyhow};
+use jiff::tz::TimeZone;
+use serde_json::{Value, json};
+
+use super::args::Diagnose;
+use super::components::LogOf;
+use super::{history, logs, preflight, receipt};
+use crate::agent::logs::rotated_files;
+use crate::apply::journal::Journal;
+use crate::apply::standing::Standing;
+use crate::diagnose::{Bundle, Diagnosis, Page, Tail};
+use crate::fault::{Exit, Fault};
+use crate::node::{Listing, Node};
+use crate::plan::show::masked;
+use crate::report::document::envelope;
+use crate::report::text::harmless;
+use crate::run::Ending;
+use crate::run::app::App;
+use crate::run::node_status::measure;
+use crate::run::open::{check_elevated, machine};
+use crate::run::records;
+use crate::values::count;
+
+/// The end of each log that is collected: a service writes 10 MiB before its log is rotated.
+const LOG_BYTES: usize = 1 << 20;
+/// The lines of it on the page.
+const LOG_LINES: usize = 60;
+/// The logs of runs that are collected, the newest.
+const RUNS: usize = 10;
+
+pub(crate) fn run(args: &Diagnose, app: &mut App) -> Result<Ending> {
+    let mut node = app.node()?;
+    // Only administrators may read the logs and records.
+    check_elevated(node.caller().elevated)?;
+    let (status, history) = (measure(app, &*node)?, history::recorded(&*node)?);
+    let checked = preflight::once(app, &mut *node);
+    let facts = match &checked {
+        Ok((_, facts)) => facts.clone(),
+        Err(_) => node.facts()?,
+    };
+    let at = node.now();
+    let mut bundle = Bundle::default();
+    bundle.json("status.json", Ok(envelope(&status)));
+    bundle.json("history.json", Ok(envelope(&history)));
+    let report = match checked {
+        Ok((report, _)) => {
+            bundle.json("preflight.json", Ok(envelope(&report)));
+            Some(report)
+        }
+        Err(error) => {
+            bundle.json("preflight.json", Err::<(), _>(error));
+            None
+        }
+    };
+    bundle.json("facts.json", Ok(&facts));
+    records_of(&*node, &mut bundle);
+    machine_of(&*node, &mut bundle);
+    let tails = logs_of(&*node, &mut bundle);
+
+    let line = machine(&facts);
+    let name = status.node.as_ref().map_or(&facts.host_name, |node| &node.name);
+    let endpoints = node.endpoints().unwrap_or_default();
+    let missing = bundle.missing().to_vec();
+    let page = Page {
+        node: name,
+        at,
+        machine: line.split_once(": ").map_or(&*line, |(_, machine)| machine),
+        status: &status,
+        preflight: report.as_ref(),
+        history: &history,
+        endpoints: &endpoints,
+        logs: &tails,
+        missing: &missing,
+    };
+    let causes = page.causes();
+    bundle.text("report.html", &page.html());
+
+    let stem = format!("calicoctl-win-{}-{}", facts.host_name, at.to_zoned(TimeZone::UTC).strftime("%Y%m%dT%H%M%S"));
+    let path = args.out.clone().unwrap_or_else(|| PathBuf::from(format!("{stem}.zip")));
+    let file = OpenOptions::new().write(true).create_new(true).open(&path).map_err(|cause| {
+        let fault = Fault::new(Exit::Failed, "DiagnosisNotWritten", format!("cannot write {}", path.display()))
+            .hint("name a file that does not exist, in a folder that does: --out FILE");
+        anyhow::Error::new(cause).context(fault)
+    })?;
+    bundle.write(file, &stem, at).with_context(|| format!("write {}", path.display()))?;
+
+    let files = bundle.names();
+    let diagnosis = Diagnosis { path: path.display().to_string(), files, missing, causes };
+    app.reporter.document(&diagnosis, &text(&diagnosis, &stem));
+    Ending::shown(Exit::Ok, format!("written: {}", diagnosis.path))
+}
+
+fn text(diagnosis: &Diagnosis, stem: &str) -> String {
+    let mut text = match diagnosis.causes.as_slice() {
+        [] => "Nothing that was looked at is wrong.\n".to_owned(),
+        causes => format!("Wrong: {}\n", causes.join(", ")),
+    };
+    for missing in &diagnosis.missing {
+        text.push_str(&format!("Not collected: {}: {}\n", missing.file, missing.why));
+    }
+    let files = count(diagnosis.files.len(), "file");
+    text + &format!(
+        "{files} in {}; read {stem}/report.html first. Secrets are removed; names and addresses are not.\n",
+        diagnosis.path
+    )
+}
+
+/// Receipts, the journal of an interrupted run, and how runs ended.
+fn records_of(node: &dyn Node, bundle: &mut Bundle) {
+    match Standing::load(node) {
+        Ok(standing) => {
+            for receipt in &standing.receipts {
+                bundle.json(&format!("receipts/{}.json", receipt.generation), Ok(receipt::masked(receipt)));
+            }
+        }
+        Err(error) => bundle.json("receipts", Err::<(), _>(error)),
+    }
+    match Journal::load(node) {
+        Ok(Some(journal)) => {
+            bundle.json("journal.json", Ok(json!({ "at": journal.to_string(), "run": journal.header.run })));
+        }
+        Ok(None) => {}
+        Err(error) => bundle.json("journal.json", Err::<(), _>(error)),
+    }
+    bundle.json("runs.json", records::all(node));
+}
+
+/// What Windows and HNS have.
+fn machine_of(node: &dyn Node, bundle: &mut Bundle) {
+    for (name, path) in [("networks", "/networks/"), ("endpoints", "/endpoints/"), ("policylists", "/policylists/")] {
+        let said = node.ask_hns(path).and_then(|said| said.map_err(|refusal| anyhow!("HNS: {}", refusal.text)));
+        bundle.json(&format!("hns/{name}.json"), said);
+    }
+    let kinds = [
+        ("routes", Listing::Routes),
+        ("adapters", Listing::Adapters),
+        ("services", Listing::Services),
+        ("firewall-rules", Listing::FirewallRules),
+    ];
+    for (name, kind) in kinds {
+        let items = node.list(kind).map(|items| {
+            items
+                .iter()
+                .map(|(id, state)| json!({ "id": id.to_string(), "state": masked(state) }))
+                .collect::<Vec<Value>>()
+        });
+        bundle.json(&format!("{name}.json"), items);
+    }
+}
+
+/// The ends of all logs, rotated ones too. Returns the last lines of those that are written now.
+fn logs_of(node: &dyn Node, bundle: &mut Bundle) -> Vec<Tail> {
+    let mut runs = logs::files(node, Some(LogOf::Tool));
+    let old = runs.len().saturating_sub(RUNS);
+    let newest = runs.split_off(old);
+    let mut tails = Vec::new();
+    for log in logs::files(node, None).into_iter().chain(newest) {
+        for path in rotated_files(&log).into_iter().chain([log.clone()]) {
+            let name = format!("logs/{}", path.file_name().unwrap_or_default().to_string_lossy());
+            let end = match end_of(&path) {
+                Ok(end) => end,
+                Err(error) => {
+                    bundle.json(&name, Err::<(), _>(error));
+                    continue;
+                }
+            };
+            let text = bundle.text(&name, &end);
+            if path == log && !text.is_empty() {
+                let lines: Vec<String> = text.lines().rev().take(LOG_LINES).map(harmless).collect();
+                let text = lines.into_iter().rev().collect::<Vec<_>>().join("\n");
+                tails.push(Tail { file: name, text });
+            }
+        }
+    }
+    tails
+}
+
+/// The end of a file, from the start of a line.
+fn end_of(path: &std::path::Path) -> Result<String> {
+    let bytes = std::fs::read(path).with_context(|| format!("read {}", path.display()))?;
+    let from = bytes.len().saturating_sub(LOG_BYTES);
+    let end = String::from_utf8_lossy(&bytes[from..]).into_owned();
+    Ok(match end.split_once('\n') {
+        Some((_, rest)) if from > 0 => rest.to_owned(),
+        _ => end,
+    })
+}

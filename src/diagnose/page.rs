@@ -1,0 +1,304 @@
+//! The page of a bundle: the cause first, then what explains it. Without scripts, and without requests to anywhere.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use jiff::Timestamp;
+
+use super::{Missing, topology};
+use crate::node::hns::Endpoint;
+use crate::report::document::{
+    Check, CheckStatus, History, NodeStatus, Overall, PreflightReport, RunInProgress, ServiceStatus,
+};
+use crate::values::count;
+
+const FRAME: &str = include_str!("../../templates/report.html");
+
+/// The name of what `explain` says about it.
+const INTERRUPTED: &str = "InterruptedRun";
+
+/// The last lines of a log.
+#[derive(Debug)]
+pub struct Tail {
+    /// Its name in the bundle.
+    pub file: String,
+    /// Without secrets.
+    pub text: String,
+}
+
+/// What the page shows.
+#[derive(Debug)]
+pub struct Page<'a> {
+    pub node: &'a str,
+    pub at: Timestamp,
+    /// For example `Windows Server 2022 build 20348.2700, containerd 1.7.27`.
+    pub machine: &'a str,
+    pub status: &'a NodeStatus,
+    /// None if the checks could not be made.
+    pub preflight: Option<&'a PreflightReport>,
+    pub history: &'a History,
+    pub endpoints: &'a [Endpoint],
+    pub logs: &'a [Tail],
+    pub missing: &'a [Missing],
+}
+
+/// A text in HTML.
+pub(super) fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// Whether a check says what is wrong.
+pub(super) fn has_failed(check: &Check) -> bool {
+    check.status == CheckStatus::Fail && !check.ignored
+}
+
+impl Page<'_> {
+    pub fn html(&self) -> String {
+        let mut body = String::new();
+        self.verdict(&mut body);
+        self.history(&mut body);
+        self.drift(&mut body);
+        self.network(&mut body);
+        self.services(&mut body);
+        self.checks(&mut body);
+        self.logs(&mut body);
+        let title = escaped(&format!("{}: {}", self.node, overall(self.status.overall)));
+        FRAME.replace("{{title}}", &title).replace("{{body}}", body.trim_end())
+    }
+
+    /// Ids of what is wrong, each once.
+    pub fn causes(&self) -> Vec<String> {
+        let run = self.interrupted().map(|_| INTERRUPTED.to_owned());
+        let problems = self.status.problems.iter().map(|problem| problem.id.to_owned());
+        let failed = self.failed().map(|check| check.id.clone());
+        let mut causes: Vec<String> = Vec::new();
+        for id in run.into_iter().chain(problems).chain(failed) {
+            if !causes.contains(&id) {
+                causes.push(id);
+            }
+        }
+        causes
+    }
+
+    fn interrupted(&self) -> Option<&RunInProgress> {
+        self.status.run.as_ref().filter(|run| run.interrupted)
+    }
+
+    fn failed(&self) -> impl Iterator<Item = &Check> {
+        self.preflight.iter().flat_map(|report| &report.checks).filter(|check| has_failed(check))
+    }
+
+    fn verdict(&self, to: &mut String) {
+        let status = self.status;
+        let class = match status.overall {
+            Overall::Healthy => "good",
+            Overall::Changing | Overall::NotInstalled => "warn",
+            Overall::Degraded | Overall::Failed => "bad",
+        };
+        let _ =
+            writeln!(to, "<h1>{}: <span class=\"{class}\">{}</span></h1>", escaped(self.node), overall(status.overall));
+        let parts = [
+            status.calico_version.as_ref().map(|version| format!("Calico {version}")),
+            status.backend.clone(),
+            status.generation.map(|generation| format!("generation {generation}")),
+            Some(self.machine.to_owned()),
+            Some(format!("{:.0}", self.at)),
+        ];
+        let parts: Vec<String> = parts.into_iter().flatten().map(|part| escaped(&part)).collect();
+        let _ = writeln!(to, "<p class=\"faint\">{}</p>", parts.join(" &middot; "));
+        if let Some(run) = self.interrupted() {
+            let at = run.at.as_ref().map_or_else(String::new, |at| format!(", at {at}"));
+            let message = format!("{} (run {}, since {:.0}){at}", run.command, run.run, run.since);
+            let fix = ["calicoctl-win resume", "calicoctl-win resume --undo  # instead"];
+            cause(to, INTERRUPTED, &message, Some("a run ended before it was complete"), &fix);
+        }
+        for problem in &status.problems {
+            cause(to, problem.id, &problem.message, None, &[&problem.command]);
+        }
+        // Of what status has already named, the check repeats nothing but the way to fix it.
+        for check in self.failed() {
+            let fix: Vec<&str> = check.fix.iter().flat_map(|fix| fix.lines()).collect();
+            cause(to, &check.id, &check.detail, check.why.as_deref(), &fix);
+        }
+        if self.causes().is_empty() {
+            let _ = writeln!(to, "<p>Nothing that was looked at is wrong.</p>");
+        }
+        for missing in self.missing {
+            let _ = writeln!(
+                to,
+                "<p class=\"warn\">Not collected: {}: {}</p>",
+                escaped(&missing.file),
+                escaped(&missing.why)
+            );
+        }
+    }
+
+    fn history(&self, to: &mut String) {
+        section(to, "What changed lately");
+        let rows = self.history.runs.iter().rev().take(10).map(|run| {
+            let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "not known".to_owned());
+            let result = run.result.clone().unwrap_or_else(|| "not ended".to_owned());
+            let class = if result == "OK" { "" } else { "bad" };
+            [
+                (run.started.map(|at| format!("{at:.0}")).unwrap_or_default(), ""),
+                (text(&run.command), ""),
+                (result, class),
+                (run.msg.clone().unwrap_or_default(), ""),
+                (text(&run.user), ""),
+            ]
+        });
+        table(to, ["started", "command", "result", "", "by"], rows, "No run of calicoctl-win is recorded.");
+    }
+
+    fn drift(&self, to: &mut String) {
+        section(to, "Differences from the current generation");
+        if self.status.drift.is_empty() {
+            let _ = writeln!(to, "<p>None.</p>");
+            return;
+        }
+        let items = self.status.drift.iter().map(|item| format!("<li><code>{}</code></li>", escaped(item)));
+        let _ = writeln!(to, "<ul>\n{}\n</ul>", items.collect::<Vec<_>>().join("\n"));
+    }
+
+    fn network(&self, to: &mut String) {
+        section(to, "Network");
+        match topology::svg(self.status, self.endpoints) {
+            Some(svg) => {
+                let _ = writeln!(
+                    to,
+                    "<div class=\"scroll\" tabindex=\"0\" role=\"group\" aria-label=\"HNS networks\">\n{svg}</div>"
+                );
+            }
+            None => {
+                let _ = writeln!(to, "<p>There is no HNS network.</p>");
+            }
+        }
+    }
+
+    fn services(&self, to: &mut String) {
+        section(to, "Services and credentials");
+        let rows = self.status.services.iter().map(|service| {
+            let class = if service.state == "Running" && service.not_ready.is_none() { "good" } else { "bad" };
+            [
+                (service.name.clone(), ""),
+                (service.state.clone(), class),
+                (service.since.map(|at| format!("{at:.0}")).unwrap_or_default(), ""),
+                (service.restarts.map(|restarts| restarts.to_string()).unwrap_or_default(), ""),
+                (says(service), ""),
+            ]
+        });
+        table(to, ["service", "state", "since", "restarts", ""], rows, "");
+        let rows = self.status.credentials.iter().map(|one| {
+            let expires = one.expires.map_or_else(|| "never".to_owned(), |at| format!("{at:.0}"));
+            let class = if one.expires.is_some_and(|at| at < self.at) { "bad" } else { "" };
+            [(one.kind.clone(), ""), (expires, class), (one.path.clone(), "")]
+        });
+        table(to, ["credentials", "valid until", "file"], rows, "");
+    }
+
+    fn checks(&self, to: &mut String) {
+        let Some(report) = self.preflight else { return };
+        section(to, "Warnings");
+        // One cause often leaves many checks without a result.
+        let mut unknown: BTreeMap<&str, usize> = BTreeMap::new();
+        for check in report.checks.iter().filter(|check| check.status == CheckStatus::Unknown) {
+            *unknown.entry(&check.detail).or_default() += 1;
+        }
+        for (why, number) in unknown {
+            let _ = writeln!(to, "<p>{} without a result: {}</p>", count(number, "check"), escaped(why));
+        }
+        let rows = report.checks.iter().filter(|check| check.status == CheckStatus::Warn);
+        let rows = rows.map(|check| {
+            [(check.id.clone(), "warn"), (check.detail.clone(), ""), (check.why.clone().unwrap_or_default(), "")]
+        });
+        table(to, ["check", "", "why"], rows, "None.");
+    }
+
+    fn logs(&self, to: &mut String) {
+        section(to, "Ends of the logs");
+        for log in self.logs {
+            let _ = writeln!(
+                to,
+                "<details><summary>{}</summary>\n<pre tabindex=\"0\">{}</pre>\n</details>",
+                escaped(&log.file),
+                escaped(&log.text)
+            );
+        }
+        if self.logs.is_empty() {
+            let _ = writeln!(to, "<p>There are none.</p>");
+        }
+    }
+}
+
+const fn overall(overall: Overall) -> &'static str {
+    match overall {
+        Overall::Healthy => "healthy",
+        Overall::Degraded => "degraded",
+        Overall::Failed => "failed",
+        Overall::Changing => "changing",
+        Overall::NotInstalled => "Calico is not installed",
+    }
+}
+
+/// What a service says about itself.
+fn says(service: &ServiceStatus) -> String {
+    let parts = [
+        service.failure.clone(),
+        service.not_ready.clone(),
+        service.waiting_for.as_ref().map(|what| format!("waits for {what}")),
+        service.crash_loop.then(|| "its component crashes repeatedly".to_owned()),
+        service.last_exit.map(|code| format!("last exit code {code}")),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
+}
+
+fn section(to: &mut String, title: &str) {
+    let _ = writeln!(to, "<h2>{title}</h2>");
+}
+
+fn cause(to: &mut String, id: &str, message: &str, why: Option<&str>, fix: &[&str]) {
+    let _ =
+        writeln!(to, "<section class=\"cause\" aria-label=\"{}\"><h2 class=\"id\">{}</h2>", escaped(id), escaped(id));
+    let _ = writeln!(to, "<p>{}</p>", escaped(message));
+    if let Some(why) = why {
+        let _ = writeln!(to, "<p class=\"faint\">{}</p>", escaped(why));
+    }
+    if !fix.is_empty() {
+        let _ = writeln!(to, "<pre tabindex=\"0\">{}</pre>", escaped(&fix.join("\n")));
+    }
+    let _ = writeln!(to, "</section>");
+}
+
+/// A table of cells, each with the class of its text; `empty` is said instead if it has no rows.
+fn table<const N: usize>(
+    to: &mut String,
+    head: [&str; N],
+    rows: impl Iterator<Item = [(String, &'static str); N]>,
+    empty: &str,
+) {
+    let rows: Vec<String> = rows
+        .map(|cells| {
+            let cells = cells.map(|(text, class)| match class {
+                "" => format!("<td>{}</td>", escaped(&text)),
+                class => format!("<td class=\"{class}\">{}</td>", escaped(&text)),
+            });
+            format!("<tr>{}</tr>", cells.concat())
+        })
+        .collect();
+    if rows.is_empty() {
+        if !empty.is_empty() {
+            let _ = writeln!(to, "<p>{empty}</p>");
+        }
+        return;
+    }
+    let head = head.map(|text| match text {
+        "" => "<td></td>".to_owned(),
+        text => format!("<th scope=\"col\">{text}</th>"),
+    });
+    let _ = writeln!(
+        to,
+        "<div class=\"scroll\" tabindex=\"0\" role=\"group\" aria-label=\"table\"><table>\n<thead><tr>{}</tr></thead>\n<tbody>\n{}\n</tbody></table></div>",
+        head.concat(),
+        rows.join("\n")
+    );
+}

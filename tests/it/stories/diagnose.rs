@@ -1,0 +1,171 @@
+//! `diagnose`: the cause of a problem is on the first screen of its page, and what explains it is in the zip.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read as _;
+
+use serde_json::{Value, json};
+use zip::ZipArchive;
+
+use crate::lab::Lab;
+
+/// The files of a diagnosis, by their names without the folder.
+fn files(lab: &Lab, zip: &str) -> BTreeMap<String, String> {
+    let mut zip = ZipArchive::new(File::open(lab.path(zip)).unwrap()).unwrap();
+    let mut all = BTreeMap::new();
+    for number in 0..zip.len() {
+        let mut file = zip.by_index(number).unwrap();
+        let mut text = String::new();
+        file.read_to_string(&mut text).unwrap();
+        let name = file.name().unwrap().into_owned();
+        let (_, name) = name.split_once('/').expect("everything is in one folder");
+        all.insert(name.to_owned(), text);
+    }
+    all
+}
+
+/// What the page has before anything else.
+fn verdict(page: &str) -> &str {
+    page.split_once("<main>").unwrap().1.split_once("<h2>").unwrap().0
+}
+
+#[test]
+fn a_healthy_node_has_nothing_wrong_and_everything_is_collected() {
+    let lab = Lab::installed();
+    let said = lab.run("diagnose --out node.zip -o json").exits(0).json();
+    assert_eq!((&said["causes"], &said["missing"]), (&json!([]), &json!([])), "{said:#}");
+    let files = files(&lab, "node.zip");
+    let named: Vec<&str> = files.keys().map(String::as_str).filter(|name| !name.starts_with("logs/2")).collect();
+    let wanted = [
+        "adapters.json",
+        "facts.json",
+        "firewall-rules.json",
+        "history.json",
+        "hns/endpoints.json",
+        "hns/networks.json",
+        "hns/policylists.json",
+        "logs/calico-node.log",
+        "preflight.json",
+        "receipts/1.json",
+        "report.html",
+        "routes.json",
+        "runs.json",
+        "services.json",
+        "status.json",
+    ];
+    assert_eq!(named, wanted);
+    for (name, text) in files.iter().filter(|(name, _)| name.ends_with(".json")) {
+        assert!(serde_json::from_str::<Value>(text).is_ok(), "{name}");
+    }
+    let page = &files["report.html"];
+    assert!(verdict(page).contains("Nothing that was looked at is wrong."), "{page}");
+    for part in ["Calico_ep", "VSID 4096", "CalicoFelix", "install", "<title>win-a1: healthy</title>"] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    // Nothing is fetched, and nothing runs.
+    for other in ["<script", "http://", "https://", "url(", "@import", " src="] {
+        assert!(!page.contains(other), "{other}");
+    }
+    let again = lab.run("diagnose --out node.zip -o json").exits(1).json();
+    assert_eq!((&again["error"]["id"], &again["changed"]), (&json!("DiagnosisNotWritten"), &json!(false)), "{again:#}");
+}
+
+type Break = fn(&Lab);
+
+const CHANGE: &str = "apply -y --set services.felixLogSeverity=debug";
+
+/// What is broken, how, the fault that the verb meets, and what is named as the cause: an id, and words of it.
+const BROKEN: [(&str, Break, &str, &str, &str); 10] = [
+    ("Felix is stopped", |lab| stop(lab, "CalicoFelix"), "", "ServiceStopped", "CalicoFelix"),
+    (
+        "somebody deleted the CNI configuration",
+        |lab| std::fs::remove_file(lab.on_node("C/Program Files/containerd/cni/conf/10-calico.conf")).unwrap(),
+        "",
+        "NodeDrifted",
+        "10-calico.conf",
+    ),
+    (
+        "HNS has another VSID",
+        |lab| lab.edit_yaml(|yaml| yaml.replace("vsid: 4096", "vsid: 4200")),
+        "",
+        "NodeDrifted",
+        "Calico",
+    ),
+    ("the API server is away", |_| (), "api down", "ClusterNotAsked", "refuses the connection"),
+    (
+        "the Node is not Ready",
+        |lab| {
+            lab.edit_object("nodes", "win-a1", |node| {
+                let conditions = node["status"]["conditions"].as_array_mut().unwrap();
+                let ready = conditions.iter_mut().find(|one| one["type"] == "Ready").unwrap();
+                (ready["status"], ready["reason"]) = ("False".into(), "KubeletNotReady".into());
+            });
+        },
+        "",
+        "NodeNotReady",
+        "win-a1 is not Ready",
+    ),
+    (
+        "a run was killed",
+        |lab| drop(lab.fails_at("put running CalicoFelix#2=exit-before", CHANGE)),
+        "",
+        "InterruptedRun",
+        "calicoctl-win resume",
+    ),
+    (
+        "the cluster has another VNI",
+        |lab| {
+            lab.edit_object("felixconfigurations.crd.projectcalico.org", "default", |felix| {
+                felix["spec"]["vxlanVNI"] = 5000.into();
+            });
+        },
+        "",
+        "MixedVni",
+        "5000 in FelixConfiguration",
+    ),
+    (
+        "strict affinity was switched off",
+        |lab| {
+            lab.edit_object("ipamconfigs.crd.projectcalico.org", "default", |ipam| {
+                ipam["spec"]["strictAffinity"] = false.into();
+            });
+        },
+        "",
+        "StrictAffinity",
+        "strict",
+    ),
+    ("containerd is stopped", |lab| stop(lab, "containerd"), "", "RuntimeRunning", "containerd is stopped"),
+    ("the API server's certificate has expired", |_| (), "api expired-certificate", "ClusterNotAsked", "expired"),
+];
+
+/// A service with a process runs.
+fn stop(lab: &Lab, service: &str) {
+    lab.edit_yaml(|yaml| {
+        let (before, rest) = yaml.split_once(&format!("\n  {service}:\n")).unwrap();
+        let (definition, rest) = rest.split_once("    pid: ").unwrap();
+        let (_, rest) = rest.split_once('\n').unwrap();
+        format!("{before}\n  {service}:\n{definition}{rest}")
+    });
+}
+
+#[test]
+fn the_cause_is_on_the_first_screen_of_status_preflight_and_the_page() {
+    let healthy = Lab::installed();
+    for (what, breaks, fault, id, words) in BROKEN {
+        let lab = healthy.copy();
+        breaks(&lab);
+        let run = |verb: &str| if fault.is_empty() { lab.run(verb) } else { lab.fails_at(fault, verb) };
+        let said = run("diagnose --out node.zip -o json").exits(0).json();
+        let causes = said["causes"].as_array().unwrap();
+        assert!(causes.contains(&json!(id)), "{what}: {said:#}");
+        let files = files(&lab, "node.zip");
+        let verdict = verdict(&files["report.html"]);
+        assert!(
+            verdict.contains(&format!("<h2 class=\"id\">{id}</h2>")) && verdict.contains(words),
+            "{what}: {verdict}"
+        );
+        // The first screens of both verbs name it, too.
+        let (status, preflight) = (run("status").stdout, run("preflight").stdout);
+        assert!(status.contains(words) || preflight.contains(words), "{what}: {status}\n{preflight}");
+    }
+}
