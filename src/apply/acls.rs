@@ -38,6 +38,11 @@ impl Networks {
         Some(Self(told.and_then(|pattern| Regex::new(&pattern).ok())))
     }
 
+    /// The same for a Felix that Calico's scripts installed and that is removed: every network.
+    pub fn of_scripts(target: &Target) -> Option<Self> {
+        target.absent.contains(&Id::Service(FELIX_SERVICE.into())).then_some(Self(None))
+    }
+
     fn means(&self, network: &str) -> bool {
         self.0.as_ref().is_none_or(|pattern| pattern.is_match(network))
     }

@@ -218,9 +218,9 @@ pub fn undo(node: &mut dyn Node, standing: &Standing, object: &NodeObject, event
     if journal.header.terms.is_renewal() {
         return renewal::finish(node, standing, journal, true, events).map(|(applied, _)| applied);
     }
-    // If nothing was installed before, pods can only have been attached since.
-    journal.header.terms.drops_pods |= journal.header.from.is_none();
     let former = standing.base();
+    // If nothing was installed before, pods can only have been attached since.
+    journal.header.terms.drops_pods |= former.is_none_or(|receipt| receipt.about.is_none());
     let target = former.map(|receipt| receipt.target.clone()).unwrap_or_default();
     let target = user_files::with_kept(node, standing, &journal.header.undo_goal(&target))?;
     user_files::store(node, &target)?;
@@ -290,6 +290,9 @@ fn open_endpoints(engine: &mut Engine<'_>, standing: &Standing, goal: &Target) -
         return Ok(());
     }
     let Engine { node, journal: Journal { header, .. }, events, .. } = engine;
+    if let Some(networks) = Networks::of_scripts(goal).filter(|_| !header.terms.theirs.is_empty()) {
+        networks.open(*node, events)?;
+    }
     let stood = standing.base().map(|receipt| (receipt.about.as_ref(), &receipt.target));
     let begun = (header.about.as_ref(), &header.target);
     for (about, target) in stood.into_iter().chain([begun]) {
@@ -384,13 +387,16 @@ fn original(node: &mut dyn Node, id: &Id, steps: &[Step]) -> Result<Option<State
 fn commit(mut engine: Engine<'_>, standing: &Standing) -> Result<Applied> {
     let header = &engine.journal.header;
     let Target { world, leave, absent, .. } = &header.target;
-    let settled = engine.owned.clone();
+    let mut settled = engine.owned.clone();
     let mut owned = settled.clone();
     owned.retain(|id, _| world.contains_key(id) || leave.contains(id) || absent.contains(id));
     // Items that an uninstall found only by our marks are not kept for a rollback.
     if header.about.is_none() {
-        owned.clear();
+        owned.retain(|id, _| header.terms.theirs.contains(id));
     }
+    settled.retain(|id, _| !owned.contains_key(id) || header.about.is_some());
+    let forgotten = if header.terms.brings_back { Owned::new() } else { standing.removed() };
+    settled.extend(forgotten.clone());
     let generation = standing.next_generation();
     let (now, about, target) = (engine.node.now(), header.about.clone(), header.target.clone());
     let receipt = Receipt::new(generation, &header.run, &header.command, now, about, target, owned);
@@ -398,6 +404,8 @@ fn commit(mut engine: Engine<'_>, standing: &Standing) -> Result<Applied> {
     engine.take_rest()?;
     let Engine { node, object, journal, changed, downtime, events, .. } = engine;
     leave_cordon(node, &journal, object)?;
+    // While the journal is there: a run that ends here does it again.
+    retention::forget(node, &forgotten, events);
     if journal.header.terms.removal == Removal::default() {
         journal.end(node)?;
     } else {

@@ -18,7 +18,7 @@ use crate::item::{Access, Id, State, World};
 use crate::node::{Node, STATE_DIR, record};
 use crate::plan::order::is_own;
 use crate::plan::{Owned, Target, pairs};
-use crate::values::{Sha256, WinPath};
+use crate::values::{NodeName, Sha256, WinPath};
 
 /// The schema number in every journal's header; a later format gets the next one. Schema 1 had no cluster items: those
 /// were in a separate record.
@@ -77,6 +77,15 @@ pub struct Terms {
     pub access: ClusterAccess,
     #[serde(default, skip_serializing_if = "is_default")]
     pub removal: Removal,
+    /// The name of the Node, if no generation has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<NodeName>,
+    /// What other programs had made and an uninstall removes: what they were is kept, to bring them back.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub theirs: BTreeSet<Id>,
+    /// The run brings back what the last uninstall removed of other programs.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub brings_back: bool,
     /// The files with credentials that get new contents; nothing else is changed then. Empty: the target counts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub renewed: Vec<Renewed>,

@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::standing::Standing;
 use super::store;
 use crate::fault::{Exit, Fault};
 use crate::item::Access;
@@ -99,6 +100,8 @@ impl Lock {
     /// is removed then. When something cannot be removed.
     pub fn purge(self, node: &dyn Node) -> Result<Vec<String>> {
         let folder = WinPath::known(STATE_DIR);
+        // What was removed on purpose is not brought back.
+        let _files_of_users = store::forget(node, &Standing::load(node)?.removed())?;
         let foreign = store::tree(store::FOREIGN);
         if node.disk(&foreign).exists() {
             return Err(Fault::new(

@@ -85,22 +85,32 @@ fn root(node: &dyn Node) -> WinPath {
 }
 
 fn unmarked(node: &dyn Node, facts: &NodeFacts) -> Result<BTreeSet<Id>> {
-    let mut found = BTreeSet::new();
-    let bootstrap = networks::bootstrap_prefix();
-    for (id, state) in node.list(Listing::Networks).context("list the HNS networks")? {
-        if let (Id::Network(name), State::Network(network)) = (&id, &state) {
-            let overlay_or_bridge = networks::is_calicos_kind(network.kind);
-            let calicos = name == networks::PODS || name == networks::BOOTSTRAP && network.subnet == Some(bootstrap);
-            if overlay_or_bridge && calicos {
-                found.insert(id);
-            }
-        }
-    }
+    let mut found = networks(node)?;
     if let Some(why) = facts.untold(Part::Runtime) {
         bail!("{why}");
     }
     if let Some(runtime) = &facts.runtime {
         found.extend(cni(node, &runtime.cni_conf_dir, &runtime.cni_bin_dir)?);
+    }
+    Ok(found)
+}
+
+/// Returns the HNS networks that Calico makes on a node on which it is installed, by their names.
+///
+/// # Errors
+/// When HNS cannot be asked.
+pub fn networks(node: &dyn Node) -> Result<BTreeSet<Id>> {
+    let mut found = BTreeSet::new();
+    let bootstrap = networks::bootstrap_prefix();
+    for (id, state) in node.list(Listing::Networks).context("list the HNS networks")? {
+        if let (Id::Network(name), State::Network(network)) = (&id, &state) {
+            let overlay_or_bridge = networks::is_calicos_kind(network.kind);
+            let calicos =
+                networks::is_for_pods(name) || name == networks::BOOTSTRAP && network.subnet == Some(bootstrap);
+            if overlay_or_bridge && calicos {
+                found.insert(id);
+            }
+        }
     }
     Ok(found)
 }

@@ -128,7 +128,7 @@ pub(super) fn finish(
     let Engine { node, journal, changed, events, .. } = engine;
     journal.end(node)?;
     // The old token must not remain on the disk.
-    let standing = Standing { receipts, journal: None, unreadable: standing.unreadable.clone() };
+    let standing = Standing { receipts, unreadable: standing.unreadable.clone(), ..Standing::default() };
     retention::tidy(node, &standing, events);
     let generation = standing.receipt().map(|receipt| receipt.generation);
     Ok((Applied { changed, generation, downtime: Duration::ZERO }, standing))

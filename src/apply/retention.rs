@@ -49,6 +49,17 @@ pub(super) fn collect(node: &dyn Node, receipts: &[&Receipt], settled: &Owned, e
     }
 }
 
+/// Deletes what an uninstall removed of other programs, and what is not brought back any more.
+pub(super) fn forget(node: &dyn Node, removed: &Owned, events: Sink) {
+    match store::forget(node, removed) {
+        Ok(folder) => folder.iter().for_each(|folder| events(files_kept(folder))),
+        Err(error) => {
+            let message = format!("the store still holds what an uninstall removed: {error:#}");
+            events(Event::Warning { id: "StoreNotTidy", message });
+        }
+    }
+}
+
 fn kept(original: &Original) -> Event {
     let place = original.place().map_or_else(String::new, |place| place.to_string());
     let message = format!(

@@ -16,6 +16,8 @@ use crate::version::CalicoVersion;
 pub struct Standing {
     pub receipts: Vec<Receipt>,
     pub journal: Option<Journal>,
+    /// Whether what the last uninstall removed of other programs counts as ours, since it is brought back.
+    pub brings_back: bool,
     /// The previous generations that nothing depends on and whose receipts cannot be read, with the reason.
     pub unreadable: Vec<(u32, String)>,
 }
@@ -43,7 +45,8 @@ impl Standing {
                 Err(error) => unreadable.push((generation, format!("{error:#}"))),
             }
         }
-        Ok(Self { receipts, journal, unreadable })
+        let brings_back = journal.as_ref().is_some_and(|journal| journal.header.terms.brings_back);
+        Ok(Self { receipts, journal, brings_back, unreadable })
     }
 
     /// Reports which earlier records cannot be read.
@@ -63,7 +66,8 @@ impl Standing {
     pub fn node_name(&self) -> Option<&NodeName> {
         let run = self.journal.as_ref().and_then(|journal| journal.header.about.as_ref());
         let newest = || self.receipts.iter().rev().find_map(|receipt| receipt.about.as_ref());
-        run.or_else(newest).map(|about| &about.node_name)
+        let begun = || self.journal.as_ref().and_then(|journal| journal.header.terms.node.as_ref());
+        run.or_else(newest).map(|about| &about.node_name).or_else(begun)
     }
 
     /// The release of the current generation.
@@ -81,11 +85,18 @@ impl Standing {
 
     /// Everything that is ours, with its original.
     pub fn owned(&self) -> Owned {
-        let mut owned = self.base().map(|receipt| receipt.owned.clone()).unwrap_or_default();
+        let base = self.base().filter(|receipt| receipt.about.is_some() || self.brings_back);
+        let mut owned = base.map(|receipt| receipt.owned.clone()).unwrap_or_default();
         for (id, original) in self.journal.iter().flat_map(|journal| &journal.originals) {
             owned.entry(id.clone()).or_insert_with(|| original.clone());
         }
         owned
+    }
+
+    /// What the last uninstall removed of other programs, as it was. Empty once something is installed again.
+    pub fn removed(&self) -> Owned {
+        let uninstall = self.base().filter(|receipt| receipt.about.is_none());
+        uninstall.map(|receipt| receipt.owned.clone()).unwrap_or_default()
     }
 
     /// Whether a run that is not over moves pods away first, and has changed nothing on the machine yet.

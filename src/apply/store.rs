@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::receipt::Receipt;
-use crate::calico::static_rules;
+use crate::calico::{static_rules, upstream};
 use crate::fault::{Exit, Fault};
 use crate::item::{Access, Id, Manifest, ManifestFile, State, Tree};
 use crate::node::{Node, STATE_DIR, STORE_DIR, files, record, withdrawn};
@@ -300,6 +300,53 @@ pub fn collect(node: &dyn Node, receipts: &[&Receipt], needed: &BTreeSet<String>
         }
     }
     Ok(remains)
+}
+
+/// Deletes what an uninstall removed of other programs: it is not brought back any more. Returns the folder with files of
+/// users that were in the scripts' folder, if there were any.
+///
+/// # Errors
+/// When something cannot be kept or removed.
+pub fn forget(node: &dyn Node, removed: &Owned) -> Result<Option<WinPath>> {
+    if removed.is_empty() {
+        return Ok(None);
+    }
+    for (file, original) in written_down(node)? {
+        if removed.get(&original.id).is_some_and(|state| state.as_ref() == Some(&original.state)) {
+            fs::remove_file(&file).with_context(|| format!("remove {} from the store", file.display()))?;
+        }
+    }
+    let path = node.disk(&tree(FOREIGN));
+    if !removed.values().flatten().any(|state| *state == State::Tree(Tree::Foreign)) || !path.exists() {
+        return Ok(None);
+    }
+    let kept = free_folder(node, &WinPath::known(STATE_DIR).join(KEPT), FOREIGN);
+    let files = of_others(&path)?;
+    for file in &files {
+        move_to(&path.join(file), &node.disk(&kept).join(file)).with_context(|| format!("keep {}", file.display()))?;
+    }
+    fs::remove_dir_all(&path).with_context(|| format!("remove {} from the store", path.display()))?;
+    Ok((!files.is_empty()).then_some(kept))
+}
+
+/// Returns the files in the folder of the scripts' installation that are neither theirs nor Calico's, relative to it.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn of_others(folder: &Path) -> Result<Vec<PathBuf>> {
+    let (mut found, mut folders) = (Vec::new(), vec![PathBuf::new()]);
+    while let Some(below) = folders.pop() {
+        for (name, path) in entries(&folder.join(&below))? {
+            let file = below.join(name);
+            if path.is_dir() && !path.is_symlink() {
+                folders.push(file);
+            } else if !upstream::is_file(&file.to_string_lossy().replace('/', "\\")) {
+                found.push(file);
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
 }
 
 /// Our folder for files that others put into a release of ours, after the release was removed.

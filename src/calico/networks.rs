@@ -48,6 +48,15 @@ pub fn is_calicos(name: &str) -> bool {
     name == "external" || name.starts_with("calico")
 }
 
+/// Whether Calico's CNI plugin makes the network for pods: `Calico`, or without the setting for a single network one for
+/// each block of addresses, such as `Calico-192-168-20-64`.
+pub fn is_for_pods(name: &str) -> bool {
+    let name = name.to_lowercase();
+    let Some(rest) = name.strip_prefix("calico") else { return false };
+    let parts = || rest.strip_prefix('-').into_iter().flat_map(|rest| rest.split('-'));
+    rest.is_empty() || parts().count() == 4 && parts().all(|part| part.parse::<u8>().is_ok())
+}
+
 /// Whether Calico creates networks of this kind.
 pub const fn is_calicos_kind(kind: NetworkKind) -> bool {
     matches!(kind, NetworkKind::Overlay | NetworkKind::L2Bridge)

@@ -120,6 +120,10 @@ pub const MARK: &str = " [managed by calicoctl-win]";
 /// The group of every firewall rule of this program.
 pub const FIREWALL_GROUP: &str = "calicoctl-win";
 
+/// Two rules with upstream's display names.
+const VXLAN_RULE: &str = "Overlay Traffic 4789 UDP";
+const EXEC_RULE: &str = "kubectl exec 10250";
+
 /// The path of the executable that the services run.
 pub const EXECUTABLE: &str = r"C:\Program Files\calicoctl-win\calicoctl-win.exe";
 
@@ -160,15 +164,20 @@ pub fn is_ours(service: &Service) -> bool {
 pub fn firewall_rules(settings: &Settings) -> Vec<FirewallRule> {
     let mut rules = Vec::new();
     match settings.network.backend {
-        Backend::Vxlan => rules.push(rule("Overlay Traffic 4789 UDP", "UDP", "4789")),
+        Backend::Vxlan => rules.push(rule(VXLAN_RULE, "UDP", "4789")),
         // Peers connect to each other, so without it some sessions are never made (defect B31).
         Backend::WindowsBgp => rules.push(rule("Calico BGP 179", "TCP", "179")),
         Backend::None => {}
     }
     if settings.platform.firewall_kubectl_exec && settings.network.backend != Backend::None {
-        rules.push(rule("kubectl exec 10250", "TCP", "10250"));
+        rules.push(rule(EXEC_RULE, "TCP", "10250"));
     }
     rules
+}
+
+/// Whether the scripts make a firewall rule of this display name.
+pub fn is_scripts_rule(display_name: &str) -> bool {
+    [VXLAN_RULE, EXEC_RULE].iter().any(|own| own.eq_ignore_ascii_case(display_name))
 }
 
 fn rule(display_name: &str, protocol: &str, local_ports: &str) -> FirewallRule {

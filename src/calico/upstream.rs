@@ -42,6 +42,70 @@ impl Installation {
     }
 }
 
+/// The files that the archive, the scripts and Calico itself put into the folder of an installation (reference: section
+/// 1.1), by their paths in it. `*` is any text without `\`, `**` any text. Static rules are the user's.
+const FILES: [&str; 31] = [
+    r"*-calico.ps1",
+    r"calico-kube-config",
+    r"calico-kube-config.template",
+    r"calico-node.exe",
+    r"calico-node.exe.to-be-replaced",
+    r"calico.exe",
+    r"cni.conf.template",
+    r"cni\calico-ipam.exe",
+    r"cni\calico.exe",
+    r"confd\*.ps1",
+    r"confd\conf.d\*.toml",
+    r"confd\config-bgp.psm1",
+    r"confd\templates\*.ps1.template",
+    r"config-hpc.ps1",
+    r"config.ps1",
+    r"etcd-tls\ca.crt",
+    r"etcd-tls\server.crt",
+    r"etcd-tls\server.key",
+    r"felix\felix-service.ps1",
+    r"ipam.lock",
+    r"kubernetes\*-service*.ps1",
+    r"kubernetes\readme.txt",
+    r"libs\calico\calico.psm1",
+    r"libs\hns\*",
+    r"logs\calico-*.log*",
+    r"node\node-service.ps1",
+    r"nodename",
+    r"nssm*\**",
+    r"readme.txt",
+    r"uninstall-calico-hpc.ps1",
+    r"upgrade\upgrade-service.ps1",
+];
+
+/// The folders that may have none of these files.
+const FOLDERS: [&str; 2] = ["etcd-tls", "logs"];
+
+/// Whether a file in the folder of an installation is of the scripts or of Calico; `below` is its path there.
+pub fn is_file(below: &str) -> bool {
+    let below = below.trim_start_matches('\\').to_lowercase();
+    FILES.iter().any(|pattern| fits(pattern, &below))
+}
+
+/// Whether an empty folder there is.
+pub fn is_folder(below: &str) -> bool {
+    let below = below.trim_start_matches('\\').to_lowercase();
+    FOLDERS.contains(&below.as_str())
+}
+
+fn fits(pattern: &str, text: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == text,
+        Some((head, rest)) => text.strip_prefix(head).is_some_and(|text| match rest.strip_prefix('*') {
+            Some(_) => !text.is_empty(),
+            None => {
+                let own = text.find('\\').unwrap_or(text.len());
+                (0..=own).filter(|&at| text.is_char_boundary(at)).any(|at| fits(rest, &text[at..]))
+            }
+        }),
+    }
+}
+
 /// A path as the scripts wrote it, such as `C:\CalicoWindows\libs\calico\..\..`.
 fn resolved(text: &str) -> Option<WinPath> {
     let mut parts: Vec<&str> = Vec::new();
@@ -159,6 +223,40 @@ mod tests {
 
     fn text(text: &str) -> RegValue {
         RegValue::ExpandString(text.into())
+    }
+
+    #[test]
+    fn files_of_the_scripts_are_not_mistaken_for_a_users() {
+        for own in [
+            "config.ps1",
+            "README.txt",
+            "install-calico.ps1",
+            r"\node\node-service.ps1",
+            r"nssm-2.24\win64\nssm.exe",
+            r"nssm\ChangeLog.txt",
+            r"logs\calico-node.err.log.1",
+            r"confd\conf.d\blocks.toml",
+            r"cni\Calico.exe",
+            r"kubernetes\install-kube-services.ps1",
+            r"kubernetes\kubelet-service.ps1",
+            r"confd\peerings.ps1",
+        ] {
+            assert!(is_file(own), "{own}");
+        }
+        for other in [
+            "static-rules.json",
+            "notes.txt",
+            r"logs\agent.log",
+            r"node\mine.ps1",
+            r"libs\mine\calico.psm1",
+            "nssm",
+            r"backup\config.ps1",
+            r"nssm\",
+            r"confd\conf.d\deep\x.toml",
+        ] {
+            assert!(!is_file(other), "{other}");
+        }
+        assert!(is_folder(r"\logs") && !is_folder(r"\mine"));
     }
 
     #[test]

@@ -7,7 +7,8 @@ use clap::{Args, Parser, Subcommand};
 use super::components::{Component, LogOf};
 use crate::config::types::Wait;
 use crate::run::options::{
-    Apply, Confirm, Global, Install, Node, Reconfigure, Repair, Resume, Rollback, Source, Uninstall, Upgrade,
+    AdoptedFlag, Apply, Confirm, Global, Install, Node, Reconfigure, Repair, Resume, Rollback, Source, Uninstall,
+    Upgrade,
 };
 use crate::selftest::child;
 
@@ -129,7 +130,15 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 29] = [
     ("upgrade", &["upgrade --release v3.32.1", "upgrade --release calico-windows-v3.32.1.zip --dry-run"]),
     ("confirm", &["confirm", "confirm --revert"]),
     ("rollback", &["rollback --dry-run", "rollback", "rollback --to 3"]),
-    ("uninstall", &["uninstall --dry-run", "uninstall --drain", "uninstall --purge --cluster-traces"]),
+    (
+        "uninstall",
+        &[
+            "uninstall --dry-run",
+            "uninstall --drain",
+            "uninstall --adopted=remove",
+            "uninstall --purge --cluster-traces",
+        ],
+    ),
     ("status", &["status", "status --wait --timeout 5m", "status --watch", "status -o json"]),
     ("logs", &["logs -f", "logs --component felix --since 1h"]),
     ("history", &["history", "history -o json"]),
@@ -198,6 +207,9 @@ pub struct Plan {
     /// Plan the removal instead
     #[arg(long)]
     pub uninstall: bool,
+    /// With --uninstall: as in uninstall
+    #[arg(long, value_enum, value_name = "WAY", requires = "uninstall")]
+    pub adopted: Option<AdoptedFlag>,
     /// Save the plan with its config, for: apply --plan FILE
     #[arg(long, value_name = "FILE", conflicts_with_all = ["facts", "uninstall"])]
     pub out: Option<PathBuf>,

@@ -35,7 +35,7 @@ pub(crate) fn run(args: &Args, app: &mut App) -> Result<Ending> {
         let (mut node, context) = app.look(row, &choice)?;
         let op = &mut Operation { app, context: &context, node: &mut *node, row };
         if args.uninstall {
-            uninstall::plan(op)?
+            uninstall::plan(args.adopted, op)?
         } else {
             let prepared = prepare(op, None, (None, &DrainFlags::default()), Purpose::Look)?;
             if args.print_facts {

@@ -250,7 +250,8 @@ fn text(status: &NodeStatus, app: &App) -> String {
         (_, Overall::Degraded | Overall::Failed) => format!("Look closer: {}", app.command("logs")),
         (_, Overall::NotInstalled) if has_services(status) => {
             let import = app.command("config import --live --out node.yaml");
-            format!("Adopt it:\n  {import}\n  {}", app.command("install -c node.yaml"))
+            let (install, uninstall) = (app.command("install -c node.yaml"), app.command("uninstall"));
+            format!("Adopt it:\n  {import}\n  {install}\nOr remove it: {uninstall}")
         }
         (_, Overall::NotInstalled) => format!("Install it: {}", app.command("install")),
         _ => String::new(),

@@ -153,9 +153,16 @@ pub struct Plan {
     /// The endpoints of pods on networks that are deleted, and what happens to them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pods: Vec<AttachedPod>,
+    /// What happens to an installation by Calico's own scripts when Calico is removed; none if there is, and was, none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(default)]
+    pub adopted: Option<Adopted>,
     /// Calico is removed: what remains belongs to other products.
     #[serde(skip)]
     pub removes: bool,
+    /// A generation of ours is installed.
+    #[serde(skip)]
+    pub standing: bool,
     /// Identifies this plan: a saved one is refused if the node or the config has changed since.
     pub digest: String,
 }
@@ -187,6 +194,16 @@ pub enum Disposition {
     Moved,
     /// A container uses it, but the cluster has no such pod on this node.
     Unknown,
+}
+
+/// What an uninstall does with what Calico's own scripts installed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Adopted {
+    /// It is as before the first install.
+    Restore,
+    /// It is removed too.
+    Remove,
 }
 
 impl fmt::Display for AttachedPod {
@@ -252,6 +269,7 @@ impl Plan {
             about_seconds,
             about_seconds_down,
             removes: target.world.is_empty(),
+            standing,
             disruption: changes.iter().map(|change| change.disruption).max().unwrap_or_default(),
             needs_drain,
             resets_connections: pods_keep_their_network && changes.iter().any(restarts_felix),
@@ -312,6 +330,7 @@ impl Plan {
         };
         let (counts, all, down) = (self.counts(), self.about_seconds, self.about_seconds_down);
         text.push_str(&format!("\nPlan: {counts}.\nDisruption: {disruption}.{drain}\n"));
+        text.push_str(self.adopted_text());
         if self.resets_connections {
             text.push_str(&format!("{RESETS}.\n"));
         }
@@ -322,6 +341,24 @@ impl Plan {
 
     fn interrupts(&self, what: Disruption) -> bool {
         self.changes.iter().any(|change| change.disruption == what)
+    }
+
+    fn adopted_text(&self) -> &'static str {
+        match (self.adopted, self.standing) {
+            (None, _) => "",
+            (Some(Adopted::Restore), _) => {
+                "Calico's scripts had installed Calico here: their installation comes back and runs (--adopted=remove \
+                 removes it too).\n"
+            }
+            (Some(Adopted::Remove), true) => {
+                "Calico's scripts had installed Calico here: their installation does not come back (--adopted=restore \
+                 brings it back).\n"
+            }
+            (Some(Adopted::Remove), false) => {
+                "Calico's scripts installed this. It is kept in the store until the next install, so that resume --undo \
+                 brings it back.\n"
+            }
+        }
     }
 
     /// The settings that change, a line each.
@@ -337,10 +374,9 @@ impl Plan {
         // A change that no setting explains is drift: then show the items. Also show what is done to other products'
         // services, and what a removal restores.
         let detail = detail || self.settings_diff.is_empty() && !self.removes;
-        let first = self.settings_diff.iter().all(|setting| setting.before.is_none());
         let of_others = |change: &Change| {
             let was_there =
-                if self.removes { change.action != Action::Delete } else { first && change.before.is_some() };
+                if self.removes { change.action != Action::Delete } else { !self.standing && change.before.is_some() };
             let others_restart = word(change) == "restart" && !order::SERVICES.contains(&change.target.as_str());
             was_there || others_restart || handover(change).is_some()
         };

@@ -2,6 +2,7 @@
 //! `cli` parses and renders; this room decides what a verb does.
 
 pub(crate) mod app;
+mod bring_back;
 pub(crate) mod change;
 pub(crate) mod checks;
 mod cluster_cleanup;
@@ -21,6 +22,7 @@ pub(crate) mod generations;
 pub(crate) mod guard;
 mod health_gate;
 mod host_process;
+pub(crate) mod import;
 mod lease;
 pub(crate) mod login;
 mod lost_pods;
@@ -36,6 +38,7 @@ pub(crate) mod resume;
 pub(crate) mod rotate;
 mod sandbox_env;
 pub(crate) mod saved;
+mod scripts;
 pub(crate) mod service_run;
 pub(crate) mod services;
 mod session0;

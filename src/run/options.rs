@@ -376,8 +376,21 @@ pub struct Resume {
     pub undo: bool,
 }
 
+/// What is done with an installation by Calico's own scripts that was adopted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum AdoptedFlag {
+    /// It comes back and runs, as before the first install
+    Restore,
+    /// It is removed too
+    Remove,
+}
+
 #[derive(Debug, Default, Args)]
 pub struct Uninstall {
+    /// What to do with an installation by Calico's own scripts that this tool adopted [default: restore]; one that it
+    /// did not adopt is removed
+    #[arg(long, value_enum, value_name = "WAY", env = "CALICO_WIN_ADOPTED")]
+    pub adopted: Option<AdoptedFlag>,
     /// Also remove the state, logs and receipts of calicoctl-win
     #[arg(long)]
     pub purge: bool,

@@ -18,7 +18,7 @@ use super::options::{DrainFlags, Source};
 use super::pipeline::Planned;
 use super::sources::{Sources, access_of, settings_diff, whole};
 use super::stage::{Purpose, Release, find_release, try_program};
-use super::{checks, drain};
+use super::{checks, drain, scripts};
 use crate::apply::converge;
 use crate::apply::receipt::About;
 use crate::apply::standing::Standing;
@@ -36,12 +36,13 @@ use crate::node::Node;
 use crate::plan::desired::{self, Desired, Inputs, KubeconfigFile};
 use crate::plan::diff::diff;
 use crate::plan::order::NODE_SERVICE;
-use crate::plan::show::{Disposition, Plan};
+use crate::plan::show::{Disposition, Plan, SettingChange};
 use crate::plan::{Owned, Step, Target};
 use crate::preflight::{self, report::FailedChecks};
 use crate::release::transport;
 use crate::settings::{self, Credentials, Resolved, Settings, StaticRules};
 use crate::values::Sha256;
+use crate::version::CalicoVersion;
 
 /// Everything that is known before anything is changed.
 pub(crate) struct Prepared {
@@ -137,6 +138,14 @@ pub(crate) fn prepare(
     let about = about(&config, &effective_text, &resolved, manifest, standing);
     plan = plan.between(standing.release(), &about.calico_version);
     plan.settings_diff = settings_diff(op.node, standing.receipt(), &about, Some(&effective));
+    if standing.receipt().is_none() && standing.journal.is_none() {
+        settings_of_scripts(
+            op,
+            (&node_facts, &cluster_facts, &about.calico_version),
+            &effective,
+            &mut plan.settings_diff,
+        );
+    }
     let root = &settings.calico.root;
     if standing.receipt().is_none() && standing.journal.is_none() && op.node.disk(root).is_dir() {
         let version = &about.calico_version;
@@ -163,6 +172,43 @@ pub(crate) fn prepare(
         whole_config: layered.whole_document(),
         resolved,
     })
+}
+
+/// On a node that Calico's scripts installed: adds the settings that they had, where the config changes them.
+fn settings_of_scripts(
+    op: &mut Operation<'_>,
+    (node, cluster, version): (&NodeFacts, &ClusterFacts, &CalicoVersion),
+    effective: &BTreeMap<String, Value>,
+    diff: &mut Vec<SettingChange>,
+) {
+    let scripts::Settings { values: theirs, unread } = match scripts::settings(op.node, node, cluster, version) {
+        Ok(Some(found)) => found,
+        Ok(None) => return,
+        Err(error) => {
+            let message = format!("which settings of Calico's scripts change is not known: {error:#}");
+            op.app.warn("SettingsNotImported", message);
+            return;
+        }
+    };
+    let ours = effective.iter().filter(|(path, _)| theirs.contains_key(*path));
+    let ours = ours.map(|(path, value)| (path.clone(), value.clone())).collect();
+    let changes = SettingChange::between(&theirs, &ours);
+    if !unread.is_empty() {
+        let message = format!("not all settings of Calico's scripts could be read: {}", unread.join("; "));
+        op.app.warn("SettingsNotImported", message);
+    }
+    if changes.is_empty() {
+        return;
+    }
+    diff.retain(|change| !changes.iter().any(|other| other.path == change.path));
+    let paths: Vec<&str> = changes.iter().map(|change| change.path.trim_start_matches("spec.")).collect();
+    let message = format!(
+        "Calico's scripts had other settings here: {}\nkeep theirs instead: calicoctl-win config import --live --out node.yaml",
+        paths.join(", ")
+    );
+    op.app.warn("SettingsNotImported", message);
+    diff.extend(changes);
+    diff.sort_by(|a, b| a.path.cmp(&b.path));
 }
 
 /// Whether CalicoNode, which runs although the config does not start it, is restarted with settings that do not fit its

@@ -4,6 +4,7 @@ use anyhow::{Context as _, Result};
 
 use super::Ending;
 use super::app::App;
+use super::bring_back;
 use super::context::Operation;
 use super::cordon::After;
 use super::engine;
@@ -33,7 +34,11 @@ pub(crate) fn run(args: &Resume, app: &mut App) -> Result<Ending> {
     // The revert of a trial may be the run that was not finished.
     let look = app.node()?;
     let Some(trial) = Trial::load(&*look)?.filter(Trial::is_tried_out) else {
+        let brings_back = args.undo && bring_back::is_due(&*look);
         drop(look);
+        if brings_back {
+            return bring_back::run(app);
+        }
         return pipeline::run(&RESUME, app, &Choice::default(), |op| gather(args.undo, op));
     };
     drop(look);
@@ -171,6 +176,7 @@ impl Verb for Resumed {
                 let command = cordon.as_ref().map_or("the run", |cordon| &cordon.command);
                 format!("{command} left nothing partially changed on this machine; node {} is uncordoned.", self.name)
             }
+            (Some(_), _, false, None) if op.context.standing.brings_back => bring_back::IS_BACK.into(),
             (Some(command), _, false, generation) => {
                 format!("{command} is finished; generation {} is current.", generation.unwrap_or_default())
             }
@@ -200,6 +206,10 @@ fn end(op: &mut Operation<'_>, undo: bool, journal: &Journal) -> Result<Applied>
     let (object, standing) = (op.context.current_object(op.node), &op.context.standing);
     if undo {
         return engine::run(op, &object, |node, events| converge::undo(node, standing, &object, events));
+    }
+    if journal.header.about.is_none() {
+        // What another program installed is not ours to prove.
+        return engine::run(op, &object, |node, events| converge::resume(node, standing, &object, &unproven, events));
     }
     let works = Works::new(op.app, true);
     // Without an earlier generation, a failed change stays in place for diagnosis.

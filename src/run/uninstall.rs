@@ -1,5 +1,6 @@
 //! `uninstall`: the empty target. Needs neither a valid config nor a cluster.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Error, Result};
@@ -10,8 +11,9 @@ use super::cluster_cleanup;
 use super::context::Operation;
 use super::cordon::After;
 use super::drain;
-use super::options::{DrainFlags, Uninstall};
+use super::options::{AdoptedFlag, DrainFlags, Uninstall};
 use super::pipeline::{self, Done, Planned, Verb, report};
+use super::scripts;
 use super::sources::Choice;
 use super::verb::UNINSTALL;
 use crate::agent::trial::Trial;
@@ -29,7 +31,7 @@ use crate::item::Id;
 use crate::node::hns::Endpoint;
 use crate::node::{Node, STATE_DIR};
 use crate::plan::order::all_services;
-use crate::plan::show::{Disposition, Plan};
+use crate::plan::show::{Adopted, Disposition, Plan};
 use crate::plan::{Step, Target};
 use crate::values::{WinPath, count};
 
@@ -57,6 +59,7 @@ pub(crate) fn run(args: &Uninstall, app: &mut App) -> Result<Ending> {
 struct Removed {
     planned: Planned,
     removal: Removal,
+    found: Found,
     outcome: RemovalOutcome,
 }
 
@@ -71,25 +74,56 @@ pub(crate) struct RemovalOutcome {
     pub after: Option<After>,
     /// Calico keeps its data in etcd.
     in_etcd: bool,
+    /// What Calico's scripts had installed is removed, and kept in the store.
+    removes_scripts: bool,
+    /// What stays of it, and why.
+    scripts_left: Vec<String>,
+}
+
+/// What an uninstall finds besides what the receipts record.
+#[derive(Default)]
+struct Found {
+    /// What is ours by its mark.
+    marked: BTreeSet<Id>,
+    /// What Calico's scripts made and is removed.
+    theirs: BTreeSet<Id>,
+    adopted: Option<Adopted>,
+    node_name: Option<String>,
+    left: Vec<String>,
 }
 
 fn gather(args: &Uninstall, op: &mut Operation<'_>) -> Result<Removed> {
     let (context, standing) = (op.context, &op.context.standing);
     let mut name = standing.node_name().map(ToString::to_string).unwrap_or_default();
-    let (target, steps, mut plan) = look(op.node, standing, &context.facts)?;
+    let found = look_for(op.node, standing, &context.facts, args.adopted)?;
+    if name.is_empty() && !found.theirs.is_empty() {
+        // Without a config that can be read, the pods here are not known to the cluster.
+        name = found.node_name.clone().or_else(|| context.node_name(op.node).ok()).unwrap_or_default();
+    }
+    let (target, steps, mut plan) = plan_without(op.node, standing, &found)?;
     plan.pods = drain::attached(op.app, context, op.node, (&name, LIMIT), &steps)?;
     if name.is_empty() && args.drains {
         name = context.node_name(op.node)?;
     }
-    let networks =
-        standing.receipt().and_then(|receipt| Networks::of(op.node, receipt.about.as_ref(), &receipt.target));
-    let ruled = networks.map_or_else(|| Ok(Vec::new()), |networks| networks.ruled(op.node))?;
+    let networks = match standing.receipt() {
+        Some(receipt) => Networks::of(op.node, receipt.about.as_ref(), &receipt.target),
+        None => Networks::of_scripts(&target),
+    };
+    let mut ruled = networks.map_or_else(|| Ok(Vec::new()), |networks| networks.ruled(op.node))?;
+    // Those of a network that goes go with it.
+    ruled.retain(|endpoint| !target.absent.contains(&Id::Network(endpoint.network.clone())));
     let Uninstall { purge, cluster_traces, delete_token_secret: token_secret, .. } = *args;
     let (drains, flags) = (Some(args.drains), args.drain.clone());
     Ok(Removed {
         planned: Planned { name, target, steps, plan, drains, flags, drain: None },
         removal: Removal { purge, cluster_traces, token_secret },
-        outcome: RemovalOutcome { ruled, ..RemovalOutcome::of(op) },
+        outcome: RemovalOutcome {
+            ruled,
+            removes_scripts: !found.theirs.is_empty(),
+            scripts_left: found.left.clone(),
+            ..RemovalOutcome::of(op)
+        },
+        found,
     })
 }
 
@@ -97,8 +131,8 @@ fn gather(args: &Uninstall, op: &mut Operation<'_>) -> Result<Removed> {
 ///
 /// # Errors
 /// As [`run`], before anything is changed.
-pub(crate) fn plan(op: &mut Operation<'_>) -> Result<Plan> {
-    let mut removed = gather(&Uninstall::default(), op)?;
+pub(crate) fn plan(adopted: Option<AdoptedFlag>, op: &mut Operation<'_>) -> Result<Plan> {
+    let mut removed = gather(&Uninstall { adopted, ..Uninstall::default() }, op)?;
     op.app.announce(&removed.planned.plan);
     removed.warn(op);
     removed.planned.decide_drain(op)?;
@@ -107,8 +141,8 @@ pub(crate) fn plan(op: &mut Operation<'_>) -> Result<Plan> {
 
 impl Removed {
     fn warn(&self, op: &mut Operation<'_>) {
-        if !self.planned.target.absent.is_empty() {
-            let names: Vec<String> = self.planned.target.absent.iter().map(ToString::to_string).collect();
+        if !self.found.marked.is_empty() {
+            let names: Vec<String> = self.found.marked.iter().map(ToString::to_string).collect();
             let message = format!("no receipt records these, which are ours by their marks: {}", names.join(", "));
             op.app.warn("FoundByMarks", message);
         }
@@ -132,14 +166,14 @@ impl Verb for Removed {
         if !self.is_nothing(&op.context.standing) || self.removal.purge {
             return Ok(None);
         }
-        let msg = "nothing to do: Calico is not installed here by this tool";
+        let msg = "nothing to do: neither this tool nor Calico's scripts installed Calico here";
         Ok(Some(Done { after: After::Leave, ..Done::nothing(None, msg.into()) }))
     }
 
     fn show(&mut self, op: &mut Operation<'_>) -> Result<()> {
         op.app.announce(&self.planned.plan);
         self.warn(op);
-        let Self { planned, removal, outcome } = self;
+        let Self { planned, removal, outcome, .. } = self;
         let standing = &op.context.standing;
         if !planned.plan.changes.is_empty() || op.app.global.dry_run {
             planned.tell(op);
@@ -203,13 +237,14 @@ impl Verb for Removed {
 
     fn make(&mut self, op: &mut Operation<'_>) -> Result<Applied> {
         Trial::forget(op.node)?;
-        let Self { planned, removal, outcome } = self;
+        let Self { planned, removal, outcome, found } = self;
         let theirs = op.context.standing.node_name().and_then(|name| op.context.other_machine(op.node, name.as_str()));
         if theirs.is_some() {
             planned.drain = None;
         }
         let object = if theirs.is_some() { NodeObject::unknown() } else { planned.object(op) };
-        let terms = Terms { removal: *removal, ..planned.terms(op) };
+        let (theirs_go, node) = (found.theirs.clone(), planned.name.parse().ok());
+        let terms = Terms { removal: *removal, theirs: theirs_go, node, ..planned.terms(op) };
         let applied = planned.apply(op, &object, None, &unproven, terms)?;
         outcome.clean_cluster(op, *removal, planned.drain.is_some(), theirs);
         Ok(applied)
@@ -271,6 +306,7 @@ impl RemovalOutcome {
             }
         }
         let mut stays = what_stays(op.node);
+        stays.extend(self.scripts_left.clone());
         // Some of those pods may have been moved away, or have ended.
         let there = if self.ruled.is_empty() { Vec::new() } else { op.node.endpoints().unwrap_or_default() };
         let ruled = there.iter().filter(|endpoint| self.ruled.iter().any(|before| before.id == endpoint.id));
@@ -280,14 +316,22 @@ impl RemovalOutcome {
         for line in &stays {
             op.app.reporter.tell(&format!("Left: {line}."));
         }
+        let brought_back = self.removes_scripts && !removal.purge && applied.changed > 0;
         let msg = match (applied.changed > 0, stays.is_empty()) {
+            (true, true) if self.removes_scripts => "Calico is removed, and what Calico's scripts had installed.",
             (true, true) => "Calico is removed; this machine is as it was before.",
             (true, false) => "Calico is removed; what is left here is named above.",
             (false, _) => "Nothing of Calico was left to remove.",
         };
         op.app.reporter.tell(msg);
+        let mut left = self.left;
+        if brought_back {
+            let undo = op.app.command("resume --undo");
+            op.app.reporter.tell(&format!("Undo, until the next install: {undo}"));
+            left.push(undo);
+        }
         let changed = applied.changed > 0 || removal.purge && !op.context.standing.receipts.is_empty();
-        report(op, Done { changed, generation: None, ..Done::new(&applied, msg.into(), self.left) })
+        report(op, Done { changed, generation: None, ..Done::new(&applied, msg.into(), left) })
     }
 }
 
@@ -301,13 +345,45 @@ fn purge_incomplete(app: &App, error: Error) -> Error {
     error.context(Fault::new(Exit::Failed, "PurgeIncomplete", what).hint(again))
 }
 
-/// Returns the plan of an uninstall. The target is empty; items that no receipt mentions and that have our mark are
-/// removed too.
-fn look(node: &dyn Node, standing: &Standing, facts: &NodeFacts) -> Result<(Target, Vec<Step>, Plan)> {
-    let absent = marks::found(node, &standing.owned(), facts)?;
+/// Looks for what is removed although no receipt says that it is ours: what has our mark, and what Calico's scripts made.
+fn look_for(node: &dyn Node, standing: &Standing, facts: &NodeFacts, adopted: Option<AdoptedFlag>) -> Result<Found> {
+    let mut found = Found { marked: marks::found(node, &standing.owned(), facts)?, ..Found::default() };
+    // A removal that was interrupted is continued.
+    let begun = standing.journal.as_ref().filter(|journal| journal.header.about.is_none());
+    let begun = begun.map(|journal| journal.header.terms.theirs.clone()).unwrap_or_default();
+    let taken_over = scripts::adopted(standing);
+    if !begun.is_empty() {
+        found.adopted = Some(if adopted == Some(AdoptedFlag::Restore) { Adopted::Restore } else { Adopted::Remove });
+        found.theirs = begun;
+    } else if !taken_over.is_empty() {
+        found.adopted = Some(if adopted == Some(AdoptedFlag::Remove) { Adopted::Remove } else { Adopted::Restore });
+        found.theirs = taken_over;
+    }
+    // Its folder would be ours otherwise.
+    let not_ours = standing.receipt().is_none() && standing.journal.is_none() && found.marked.is_empty();
+    if not_ours
+        && adopted != Some(AdoptedFlag::Restore)
+        && let Some(scripts) = scripts::found(node, facts)?
+    {
+        found.adopted = Some(Adopted::Remove);
+        (found.theirs, found.node_name, found.left) = (scripts.items, scripts.node_name, scripts.left);
+    }
+    if found.adopted == Some(Adopted::Restore) {
+        found.theirs.clear();
+    }
+    if found.adopted == Some(Adopted::Remove) {
+        found.left.extend(scripts::files_in_store(node, standing)?);
+    }
+    Ok(found)
+}
+
+/// Returns the plan of an uninstall. The target is empty; what was found besides is removed too.
+fn plan_without(node: &dyn Node, standing: &Standing, found: &Found) -> Result<(Target, Vec<Step>, Plan)> {
+    let absent = found.marked.union(&found.theirs).cloned().collect();
     let target = Target { absent, ..Target::default() };
     let steps = converge::plan(node, standing, &target)?;
-    let plan = Plan::new(&steps, &target, standing.receipt().is_some());
+    let mut plan = Plan::new(&steps, &target, standing.receipt().is_some());
+    plan.adopted = found.adopted;
     Ok((target, steps, plan))
 }
 

@@ -145,15 +145,32 @@ pub fn import(text: &str, source: &Source<'_>) -> Result<Imported, Fault> {
     Ok(importer.done())
 }
 
-/// Returns where the script puts the CNI configuration: the folder, if it names one, and the file.
-pub fn cni_file(text: &str, source: &Source<'_>) -> (Option<WinPath>, String) {
+/// Where the script puts what the container runtime reads of Calico.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CniFolders {
+    /// The folder of the configuration, if the script names one.
+    pub conf_dir: Option<WinPath>,
+    pub conf_file: String,
+    /// The folder of the plugins, if the script names one.
+    pub bin_dir: Option<WinPath>,
+}
+
+/// Returns where the script puts what the container runtime reads of Calico; none with policy only.
+pub fn cni_folders(text: &str, source: &Source<'_>) -> Option<CniFolders> {
     let script = as_on_its_node(text, source);
     let value = |name: &str| match script.variables.get(name) {
         Some(Variable { value: Value::Text(text), .. }) if !text.is_empty() => Some(text.clone()),
         _ => None,
     };
-    let dir = value("CNI_CONF_DIR").and_then(|dir| dir.parse().ok());
-    (dir, value("CNI_CONF_FILENAME").unwrap_or_else(|| "10-calico.conf".into()))
+    let dir = |name: &str| value(name).and_then(|dir| dir.parse().ok());
+    if value("CALICO_NETWORKING_BACKEND").is_some_and(|backend| backend.eq_ignore_ascii_case("none")) {
+        return None;
+    }
+    Some(CniFolders {
+        conf_dir: dir("CNI_CONF_DIR"),
+        conf_file: value("CNI_CONF_FILENAME").unwrap_or_else(|| "10-calico.conf".into()),
+        bin_dir: dir("CNI_BIN_DIR"),
+    })
 }
 
 /// Evaluates the script as on its node. If it is unknown whether containerd runs there, assumes it, and reports what

@@ -143,6 +143,7 @@ fn status_says_that_the_scripts_calico_runs_and_how_to_adopt_it() {
     Adopt it:
       calicoctl-win config import --live --out node.yaml --sandbox node
       calicoctl-win install -c node.yaml --sandbox node
+    Or remove it: calicoctl-win uninstall --sandbox node
     result: NOT_INSTALLED (exit 16) changed=false reboot=false
     ");
     let _there = lab.run("install -y").exits(0);

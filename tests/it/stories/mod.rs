@@ -24,6 +24,7 @@ mod given_up;
 mod import;
 mod journal;
 mod lease;
+mod leaving;
 mod limits;
 mod offline;
 mod old_state;
