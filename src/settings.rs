@@ -29,7 +29,7 @@ pub use cni::Cni;
 pub use connection::{Connection, Limits, connection, provider};
 pub use datastore::{Datastore, EtcdTls, SecretRef, datastore};
 pub use maintenance::{Drain, Maintenance, Reboot};
-pub use network::{Kubernetes, Network, NodeAddress, cluster_vni, mixed_vni, unmatched_network};
+pub use network::{Kubernetes, Network, NodeAddress, cluster_vni, matched_networks, mixed_vni, unmatched_network};
 pub use node_name::node_name;
 pub use platform::Platform;
 pub use resolve::{decide, resolve, to_config_document};

@@ -199,6 +199,11 @@ fn text(status: &NodeStatus, app: &App) -> String {
         let state = if peers.is_empty() { "none" } else { "Established" };
         table.add_row(["BGP sessions".into(), state.to_owned(), joined(peers, ", ")]);
     }
+    if let Some(networks) = &status.policy_networks {
+        let state = if networks.is_empty() { "not enforced" } else { "enforced" };
+        let detail = if networks.is_empty() { String::new() } else { format!("pods on {}", joined(networks, ", ")) };
+        table.add_row(["Policy".into(), state.to_owned(), detail]);
+    }
     if let Some(cni) = &status.cni {
         let why = no_new_pods(status).filter(|_| cni.state == WITHDRAWN);
         let detail = why.map_or_else(|| cni.conf.clone(), |why| format!("{why}: {}", cni.conf));

@@ -153,7 +153,7 @@ pub struct CalicoNetwork {
     /// network). Default: `auto`, policy only on AKS and EKS, else from FelixConfiguration and the IP pools.
     pub backend: Auto<Backend>,
     /// Regular expression for the names of the HNS networks that pods use. Default: `Calico.*`, on AKS
-    /// `azure.*`, on EKS `vpc.*`.
+    /// `azure.*`, on EKS `vpc.*`, else with policy only the other plugin's network that is there, such as `^cbr0$`.
     pub kube_network: Option<Pattern>,
     /// This node's address for Calico: `autodetect`, `none`, an IPv4 address, with or without prefix
     /// length, or one of Calico's methods: `first-found`, `can-reach=`, `interface=`, `skip-interface=`,

@@ -291,6 +291,8 @@ pub struct NodeStatus {
     pub mixed_vni: Option<MixedVni>,
     /// With the backend windows-bgp: the peers to which Windows has a session.
     pub bgp_sessions: Option<BTreeSet<Ipv4Addr>>,
+    /// With policy only: the HNS networks of the other plugin on whose pods Felix enforces policies.
+    pub policy_networks: Option<Vec<String>>,
     /// Why Calico's datastore cannot be used from here; asked only if the node is not healthy.
     pub datastore: Option<String>,
 }

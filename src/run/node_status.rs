@@ -59,6 +59,7 @@ pub(crate) fn measure(app: &mut App, node: &dyn Node) -> Result<NodeStatus> {
         trial: on_trial(app, node)?,
         mixed_vni: None,
         bgp_sessions: None,
+        policy_networks: None,
         datastore: None,
     };
     let mut steps = Vec::new();
@@ -171,10 +172,18 @@ fn fill(
         }
         Err(error) => return Err(error),
     }
+    // If it cannot be read, the services have not started with it.
     if about.backend == Backend::None
-        && let Some(unmatched) = unmatched(node, &status.networks)
+        && let Ok(config) = agent::read_config(node)
+        && let Some(pattern) = config.felix.env.get("KUBE_NETWORK")
     {
-        status.problem("KubeNetwork", unmatched, "explain KubeNetwork");
+        let names = || status.networks.iter().map(|network| network.name.as_str());
+        let (matched, unmatched) =
+            (settings::matched_networks(pattern, names()), settings::unmatched_network(pattern, names()));
+        status.policy_networks = Some(matched);
+        if let Some(unmatched) = unmatched {
+            status.problem("KubeNetwork", unmatched, "explain KubeNetwork");
+        }
     }
     let own = receipt.target.world.keys().find_map(|id| match id {
         Id::File(path) if path.name() == "calico-kube-config" => Some(path.clone()),
@@ -198,14 +207,6 @@ fn fill(
         }
     }
     Ok(steps)
-}
-
-/// Policy only: returns why Felix finds no pods, if it looks for them on networks that do not exist.
-fn unmatched(node: &dyn Node, networks: &[NetworkStatus]) -> Option<String> {
-    // If it cannot be read, the services have not started with it.
-    let config = agent::read_config(node).ok()?;
-    let names = networks.iter().map(|network| network.name.as_str());
-    settings::unmatched_network(config.felix.env.get("KUBE_NETWORK")?, names)
 }
 
 /// Returns the CNI configuration that exists now: that of the current generation, or the one that an interrupted first
@@ -576,6 +577,7 @@ mod tests {
             trial: None,
             mixed_vni: None,
             bgp_sessions: None,
+            policy_networks: None,
             datastore: None,
         };
         judge(&mut status);

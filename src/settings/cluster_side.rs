@@ -5,7 +5,7 @@ use super::resolver::Resolver;
 use super::run::RunSettings;
 use super::{Backend, Provider, connection, run};
 use crate::config::Layered;
-use crate::facts::{Adapter, Cloud, ClusterFacts};
+use crate::facts::{Cloud, ClusterFacts, NodeFacts};
 use crate::version::CalicoVersion;
 
 /// What the config requires of the cluster, with the cluster's own answers for what the config leaves out.
@@ -27,7 +27,7 @@ pub fn cluster_side(layered: &Layered, cloud: Option<&Cloud>, cluster: &ClusterF
     let run = run::decide(&mut to, None, Some(cluster));
     let found = cloud.map(|cloud| cloud.provider);
     let provider = connection::provider(layered).or(found).unwrap_or(Provider::None);
-    decide(&mut to, &run, provider, &[], Some(cluster)).0
+    decide(&mut to, &run, provider, None, Some(cluster)).0
 }
 
 /// The same, the network as far as it was decided, and why the cluster's encapsulation rules it out, if it does.
@@ -35,12 +35,12 @@ pub(super) fn decide(
     to: &mut Resolver<'_>,
     run: &RunSettings,
     provider: Provider,
-    adapters: &[Adapter],
+    node: Option<&NodeFacts>,
     cluster: Option<&ClusterFacts>,
 ) -> (ClusterSide, Network, Option<String>) {
     let kubernetes = kubernetes(to, run.credentials, cluster);
     let findings = to.findings.len();
-    let (network, ipip) = network(to, provider, adapters, cluster);
+    let (network, ipip) = network(to, provider, node, cluster);
     let works = ipip.is_none() && to.findings.len() == findings;
     let side = ClusterSide {
         kubernetes,

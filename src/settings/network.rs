@@ -1,5 +1,6 @@
 //! The cluster's services, and the pods' network.
 
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use regex::Regex;
@@ -11,7 +12,7 @@ use super::detection;
 use super::resolver::Resolver;
 use super::{Backend, Credentials, Ipam, Provider};
 use crate::config::Origin;
-use crate::facts::{Adapter, ClusterFacts, FelixFacts, physical};
+use crate::facts::{Adapter, ClusterFacts, FelixFacts, NodeFacts, physical};
 use crate::values::{Cidr, MacPrefix, Vni, joined, known};
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -136,11 +137,13 @@ fn adapter(
 pub(super) fn network(
     to: &mut Resolver<'_>,
     provider: Provider,
-    adapters: &[Adapter],
+    node: Option<&NodeFacts>,
     cluster: Option<&ClusterFacts>,
 ) -> (Network, Option<String>) {
     #[cfg(test)]
     crate::counted::count("network");
+    let adapters = node.map_or(&[][..], |node| &node.adapters);
+    let networks = node.and_then(|node| node.survey.as_ref()).map(|survey| &survey.networks);
     const BACKEND: &str = "calicoNetwork.backend";
     const IPAM: &str = "calicoNetwork.ipam.type";
     let mut ipip = None;
@@ -167,7 +170,8 @@ pub(super) fn network(
     let brings = provider.brings();
     let kube_network = to.decide("calicoNetwork.kubeNetwork", || match brings.own_network {
         Some(pattern) => (pattern.to_owned(), Origin::Detected(format!("provider {}", brings.name))),
-        None => ("Calico.*".to_owned(), Origin::Default),
+        None if backend == Backend::None => networks_there(networks),
+        None => (CALICOS.to_owned(), Origin::Default),
     });
     let address = to.or_default("calicoNetwork.nodeAddress", "autodetect".to_owned());
     let network = Network {
@@ -216,6 +220,39 @@ pub fn cluster_vni(felix: &FelixFacts) -> Result<Vni, String> {
     felix.vxlan_vni.map_or(Ok(Vni::DEFAULT), Vni::try_from).map_err(|problem| {
         format!("FelixConfiguration `default` has a vxlanVNI that Windows does not support: {problem}")
     })
+}
+
+/// Calico's own networks.
+const CALICOS: &str = "Calico.*";
+
+/// With policy only: an expression for the networks of the other plugin that are on the machine, such as Flannel's `cbr0`;
+/// the default if there are none yet.
+fn networks_there(networks: Option<&BTreeMap<String, String>>) -> (String, Origin) {
+    let has_pods = |kind: &str| {
+        ["L2Bridge", "L2Tunnel", "Overlay", "Transparent"].iter().any(|one| one.eq_ignore_ascii_case(kind))
+    };
+    let there = networks.into_iter().flatten().filter(|(name, kind)| has_pods(kind) && !is_bootstrap(name));
+    let names: Vec<&str> = there.map(|(name, _)| name.as_str()).collect();
+    let calicos = Regex::new(CALICOS).is_ok_and(|pattern| names.iter().any(|name| pattern.is_match(name)));
+    let escaped: Vec<String> = names.iter().map(|name| regex::escape(name)).collect();
+    match escaped.as_slice() {
+        [] => (CALICOS.to_owned(), Origin::Default),
+        _ if calicos => (CALICOS.to_owned(), Origin::Default),
+        [one] => (format!("^{one}$"), Origin::Detected(format!("the HNS network {}", names[0]))),
+        more => (format!("^({})$", more.join("|")), Origin::Detected(format!("the HNS networks {}", names.join(", ")))),
+    }
+}
+
+/// A network without pods, which keeps the vSwitch: Calico's, and Flannel's of the same name.
+fn is_bootstrap(name: &str) -> bool {
+    name.eq_ignore_ascii_case("External")
+}
+
+/// Returns the HNS networks on whose pods Felix enforces policies.
+pub fn matched_networks<'a>(pattern: &str, networks: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let matches = Regex::new(pattern).ok();
+    let matched = networks.filter(|name| matches.as_ref().is_some_and(|pattern| pattern.is_match(name)));
+    matched.map(str::to_owned).collect()
 }
 
 /// Returns why Felix finds no pods with policy only: no HNS network has a name that `pattern` matches.

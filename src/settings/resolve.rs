@@ -35,7 +35,7 @@ pub fn decide(layered: &Layered, node: &NodeFacts, cluster: Option<&ClusterFacts
         None => (Provider::None, Origin::Default),
     });
     let node_name = node_name::decide(&mut to, node, cluster, provider);
-    let (side, network, ipip) = cluster_side::decide(&mut to, &run, provider, &node.adapters, cluster);
+    let (side, network, ipip) = cluster_side::decide(&mut to, &run, provider, Some(node), cluster);
     let kubernetes = side.kubernetes.clone();
     let settings = Settings {
         provider,

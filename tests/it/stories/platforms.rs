@@ -54,6 +54,33 @@ fn policy_only_without_a_network_that_felix_looks_at_is_not_healthy() {
     assert_eq!((&problem["id"], &problem["message"]), (&"KubeNetwork".into(), &said.into()), "{status:#}");
 }
 
+/// Flannel's network in its host-gateway mode, with win-bridge: Felix must look at that one.
+#[test]
+fn policy_only_is_enforced_on_the_network_of_the_other_plugin() {
+    let lab = Lab::node();
+    let cbr0 = "networks:\n  cbr0:\n    id: 0b7a\n    kind: L2Bridge\n    subnet: 10.244.3.0/24\n    endpoints:\n      \
+                web-1: {ip: 10.244.3.7, mac: 00-15-5D-00-00-07, container: 3f2c9d}\n";
+    lab.edit_yaml(|there| there.replace("networks:\n", cbr0));
+    let policy_only = "--set calicoNetwork.backend=none";
+    let shown = lab.run(&format!("config show --origins {policy_only}")).exits(0).stdout;
+    assert!(shown.contains("^cbr0$") && shown.contains("detected: the HNS network cbr0"), "{shown}");
+    let _installed = lab.run(&format!("install -y {policy_only}")).exits(0);
+    let status = lab.healthy();
+    assert_eq!(status["policy_networks"], serde_json::json!(["cbr0"]), "{status:#}");
+    assert!(lab.run("status").exits(0).stdout.contains("pods on cbr0"));
+    assert!(lab.read("node.yaml").contains("Action: Block"), "Felix keeps rules on the pod's endpoint");
+
+    // The plugin's network has another name since.
+    lab.edit_yaml(|there| there.replace("\n  cbr0:", "\n  l2bridge:"));
+    let status = lab.run("status -o json").exits(12).json();
+    assert_eq!(status["problems"][0]["id"], "KubeNetwork", "{status:#}");
+    assert_eq!(status["policy_networks"], serde_json::json!([]), "{status:#}");
+    let shown = lab.run("status").exits(12).stdout;
+    assert!(shown.contains("not enforced"), "{shown}");
+    let _found = lab.run("apply -y").exits(0);
+    assert_eq!(lab.healthy()["policy_networks"], serde_json::json!(["l2bridge"]));
+}
+
 #[test]
 fn on_ec2_the_metadata_route_survives_the_virtual_switch() {
     let lab = node_with(
