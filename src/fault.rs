@@ -58,7 +58,12 @@ const TABLE: [(Exit, i32, &str, &str); 29] = [
     (Exit::DrainBlocked, 8, "DRAIN_BLOCKED", "the node could not be drained; it was uncordoned again"),
     (Exit::FailedRolledBack, 9, "FAILED_ROLLED_BACK", "the change failed and the previous state was restored"),
     (Exit::FailedIncomplete, 10, "FAILED_INCOMPLETE", "the change is incomplete; `resume` finishes or undoes it"),
-    (Exit::VerifyFailed, 11, "VERIFY_FAILED", "applied, but the node did not become healthy in time"),
+    (
+        Exit::VerifyFailed,
+        11,
+        "VERIFY_FAILED",
+        "the node did not become healthy in time after a change, or a probe of `verify` failed",
+    ),
     (Exit::Unhealthy, 12, "UNHEALTHY", "installed, but not healthy"),
     (Exit::Conflict, 13, "CONFLICT", "something else owns Calico on this node, or a file to write exists"),
     (Exit::Busy, 14, "BUSY", "another run holds the lock"),

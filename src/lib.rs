@@ -45,6 +45,8 @@ pub mod report;
 
 pub mod sandbox;
 
+pub mod verify;
+
 pub mod run;
 
 pub mod cli;

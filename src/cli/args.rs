@@ -55,6 +55,8 @@ pub enum Verb {
     Uninstall(Uninstall),
     /// Show services, HNS networks, CNI files, credentials and drift
     Status(Status),
+    /// Test whether pods and services work on this node
+    Verify(Verify),
     /// Show or follow the logs of the components
     Logs(Logs),
     /// Start, stop and show Calico's services
@@ -96,14 +98,14 @@ pub enum Verb {
 pub(super) const GROUPS: [(&str, &[&str]); 6] = [
     ("Set up", &["preflight", "plan", "apply", "install"]),
     ("Change", &["reconfigure", "upgrade", "confirm", "rollback", "uninstall"]),
-    ("Look", &["status", "history", "logs", "receipt", "config", "explain"]),
+    ("Look", &["status", "verify", "history", "logs", "receipt", "config", "explain"]),
     ("Repair", &["diagnose", "repair", "resume", "service"]),
     ("Cluster", &["cluster", "policy", "node", "credentials", "release"]),
     ("Machine", &["selftest", "completion", "options", "version"]),
 ];
 
 /// What people type most, by command; each can be pasted.
-pub(super) const EXAMPLES: [(&str, &[&str]); 29] = [
+pub(super) const EXAMPLES: [(&str, &[&str]); 30] = [
     ("preflight", &["preflight", "preflight -c node.yaml --wait", "preflight --fix"]),
     ("plan", &["plan -c node.yaml", "plan -c node.yaml --out plan.json", "plan --uninstall"]),
     (
@@ -140,6 +142,7 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 29] = [
         ],
     ),
     ("status", &["status", "status --wait --timeout 5m", "status --watch", "status -o json"]),
+    ("verify", &["verify", "verify -o json", "verify --junit-file verify.xml"]),
     ("logs", &["logs -f", "logs --component felix --since 1h"]),
     ("history", &["history", "history -o json"]),
     ("receipt", &["receipt list", "receipt show 2"]),
@@ -247,6 +250,13 @@ pub struct Status {
     /// Show the state or outcome of a run; exits as the run did
     #[arg(long, value_name = "ID")]
     pub run: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct Verify {
+    /// Also write the probes to this file as JUnit's test results
+    #[arg(long, value_name = "FILE")]
+    pub junit_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]

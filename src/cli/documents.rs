@@ -21,6 +21,7 @@ use crate::report::document::{
 use crate::run::saved::Saved;
 use crate::selftest::report::SelftestReport;
 use crate::values::Sha256;
+use crate::verify::report::VerifyReport;
 use crate::version::CalicoVersion;
 
 macro_rules! kinds {
@@ -62,6 +63,7 @@ kinds! {
     "SelftestReport": SelftestReport,
     "ServiceStatus": Services,
     "Status": NodeStatus,
+    "VerifyReport": VerifyReport,
     "Version": Version,
 }
 

@@ -24,6 +24,7 @@ mod selftest;
 mod service;
 mod status;
 mod usage;
+mod verify;
 
 use std::ffi::OsString;
 use std::time::SystemTime;
@@ -108,10 +109,13 @@ fn answered(verb: &Verb, app: &App) -> Result<()> {
 }
 
 fn dispatch(verb: Verb, app: &mut App) -> Result<Ending> {
-    let has_checks = matches!(verb, Verb::Preflight(_) | Verb::Cluster(args::ClusterVerb::Check) | Verb::Policy(_));
+    let has_checks = matches!(
+        verb,
+        Verb::Preflight(_) | Verb::Verify(_) | Verb::Cluster(args::ClusterVerb::Check) | Verb::Policy(_)
+    );
     if app.reporter.format() == Format::Junit && !has_checks {
         return Err(Fault::new(Exit::Usage, "Usage", "only checks can be told as JUnit's test results")
-            .hint("use -o junit with: calicoctl-win preflight\nor: calicoctl-win cluster check\nor: calicoctl-win policy lint")
+            .hint("use -o junit with: calicoctl-win preflight\nor: calicoctl-win verify\nor: calicoctl-win cluster check\nor: calicoctl-win policy lint")
             .into());
     }
     if app.global.detach && app.global.detached_run.is_none() {
@@ -138,6 +142,7 @@ fn dispatch(verb: Verb, app: &mut App) -> Result<Ending> {
         Verb::Resume(args) => resume::run(&args, app),
         Verb::Uninstall(args) => uninstall::run(&args, app),
         Verb::Status(args) => status::run(&args, app),
+        Verb::Verify(args) => verify::run(&args, app),
         Verb::Logs(args) => logs::run(&args, app),
         Verb::Service(verb) => service::run(&verb, app),
         Verb::Node(verb) => node_object::run(&verb, app),

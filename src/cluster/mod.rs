@@ -27,6 +27,7 @@ mod taints;
 mod testing;
 #[cfg(test)]
 mod tests;
+mod verify;
 mod watch;
 
 use std::net::SocketAddr;
@@ -56,6 +57,7 @@ pub use self::policies::lint_etcd;
 pub use self::prepare::{Patch, Preparation, Wishes};
 pub use self::reach::unreached;
 pub use self::taints::{Effect, Taint, Taints};
+pub use self::verify::DnsService;
 
 use self::api::Api;
 use self::kubeconfig::Trust;

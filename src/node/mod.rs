@@ -140,6 +140,11 @@ pub trait Node {
     /// Fails if it does not start, or ends with an error.
     fn ask(&self, program: &Path, words: &[&str]) -> Result<Option<String>>;
 
+    /// The versions of the CNI specification that a plugin on this machine supports, as it answers itself.
+    ///
+    /// Fails if it does not start, or gives no answer.
+    fn cni_versions(&self, plugin: &Path) -> Result<Vec<String>>;
+
     /// The wall clock.
     fn now(&self) -> Timestamp;
 

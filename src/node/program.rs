@@ -1,4 +1,4 @@
-//! Asks a program for its version: starts it with arguments, and ends it if it does not answer.
+//! Asks a program for its version: starts it, and ends it if it does not answer.
 
 use std::io::{ErrorKind, Read};
 use std::path::Path;
@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use serde::Deserialize;
 
 /// The time limit. Windows' virus scanner first reads a new program of a hundred megabytes.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -23,12 +24,31 @@ const REST: Duration = Duration::from_secs(2);
 /// # Errors
 /// When it cannot be started, ends with a code other than 0, or takes more than a minute.
 pub fn answer(program: &Path, words: &[&str]) -> Result<String> {
-    answer_within(program, words, LIMIT)
+    answer_within(program, words, &[], LIMIT)
 }
 
-fn answer_within(program: &Path, words: &[&str], limit: Duration) -> Result<String> {
+/// Runs a CNI plugin, and returns the versions of the CNI specification that it supports.
+///
+/// # Errors
+/// As [`answer`]; when its answer is not the specification's.
+pub fn cni_versions(plugin: &Path) -> Result<Vec<String>> {
+    let said = answer_within(plugin, &[], &[("CNI_COMMAND", "VERSION")], LIMIT)?;
+    let first = serde_json::Deserializer::from_str(&said).into_iter::<CniAnswer>().next();
+    let said: CniAnswer = first.context("it answers nothing")?.with_context(|| format!("it answers {said}"))?;
+    Ok(said.supported_versions)
+}
+
+/// The answer of a plugin to `VERSION`.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct CniAnswer {
+    supported_versions: Vec<String>,
+}
+
+fn answer_within(program: &Path, words: &[&str], env: &[(&str, &str)], limit: Duration) -> Result<String> {
     let mut command = Command::new(program);
     command.args(words).env_clear().stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.envs(env.iter().copied());
     // Windows cannot load its own libraries without it.
     command.envs(std::env::var_os("SystemRoot").map(|root| ("SystemRoot", root)));
     let mut child = start(&mut command)?;
@@ -113,7 +133,7 @@ mod tests {
             let program = dir.path().join("calico-node.exe");
             fs::write(&program, text).unwrap();
             fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-            match super::answer_within(&program, &["-v"], Duration::from_secs(1)) {
+            match super::answer_within(&program, &["-v"], &[], Duration::from_secs(1)) {
                 Ok(said) => format!("said {said}"),
                 Err(error) => format!("failed {error:#}"),
             }
@@ -128,5 +148,25 @@ mod tests {
         assert!(begun.elapsed() < Duration::from_secs(200));
         let much = asked("#!/bin/sh\nfor n in 1 2 3 4 5 6 7 8; do printf '%4096s' x; printf '%20000s' y >&2; done\n");
         assert!(much.starts_with("said x"), "{much}");
+    }
+    #[cfg(unix)]
+    #[test]
+    fn a_cni_plugin_says_which_versions_it_supports() {
+        use std::fs;
+        use std::os::unix::fs::PermissionsExt;
+
+        let asked = |text: &str| {
+            let dir = tempfile::tempdir().unwrap();
+            let program = dir.path().join("calico.exe");
+            fs::write(&program, text).unwrap();
+            fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+            super::cni_versions(&program).map_err(|error| format!("{error:#}"))
+        };
+        let plugin =
+            r#"[ $CNI_COMMAND = VERSION ] && echo '{"cniVersion":"1.0.0","supportedVersions":["0.3.1","1.0.0"]}'"#;
+        assert_eq!(asked(&format!("#!/bin/sh\n{plugin}; echo warning >&2\n")).unwrap(), ["0.3.1", "1.0.0"]);
+        assert_eq!(asked("#!/bin/sh\n").unwrap_err(), "it answers nothing");
+        assert!(asked("#!/bin/sh\necho v3.32.1\n").unwrap_err().starts_with("it answers v3.32.1: "));
+        assert_eq!(asked("#!/bin/sh\nexit 3\n").unwrap_err(), "it ended with exit code 3: ");
     }
 }

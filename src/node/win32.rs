@@ -14,6 +14,7 @@ pub const DISK_FULL: u32 = 112;
 pub const MODULE_NOT_FOUND: u32 = 126;
 pub const PROCEDURE_NOT_FOUND: u32 = 127;
 pub const ALREADY_EXISTS: u32 = 183;
+pub const BAD_EXE_FORMAT: u32 = 193;
 pub const DEPENDENT_SERVICES_RUNNING: u32 = 1051;
 pub const SERVICE_REQUEST_TIMEOUT: u32 = 1053;
 pub const SERVICE_DISABLED: u32 = 1058;

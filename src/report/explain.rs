@@ -1,14 +1,16 @@
 //! `explain ID`: the meaning of a name that this program prints, and what to do about it. Offline.
 //!
 //! The texts are documents for people: `docs/explain.md` with a section `## Id` for every exit code, event type, fault
-//! and warning, `docs/checks.md` with one for every check, and `docs/selftest.md` with one for every row of the selftest. `tests/it/docs.rs` checks that none is missing.
+//! and warning, `docs/checks.md` with one for every check, and `docs/selftest.md` and `docs/verify.md` with one for
+//! every row of the selftest and every probe of verify. `tests/it/docs.rs` checks that none is missing.
 
 use crate::fault::Exit;
 
-const DOCUMENTS: [&str; 3] = [
+const DOCUMENTS: [&str; 4] = [
     include_str!("../../docs/explain.md"),
     include_str!("../../docs/checks.md"),
     include_str!("../../docs/selftest.md"),
+    include_str!("../../docs/verify.md"),
 ];
 
 /// The section of an id, as Markdown without its heading. Case does not matter, and an exit code may be given by its

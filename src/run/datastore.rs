@@ -63,7 +63,11 @@ pub(crate) fn away(app: &mut App, node: &dyn Node, steps: &[Step]) -> Option<any
     ask(app, node, &config, &datastore).err().filter(unusable)
 }
 
-fn ask(app: &mut App, node: &dyn Node, config: &AgentConfig, datastore: &Datastore) -> Result<()> {
+/// Asks the datastore, as the node's services do.
+///
+/// # Errors
+/// When it does not answer, or refuses.
+pub(crate) fn ask(app: &mut App, node: &dyn Node, config: &AgentConfig, datastore: &Datastore) -> Result<()> {
     match datastore {
         Datastore::Etcdv3 { endpoints, tls } => {
             let files = tls.as_ref().map(|tls| login::etcd_files_at(node, tls)).transpose()?;

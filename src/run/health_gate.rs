@@ -153,7 +153,10 @@ impl Works {
     }
 
     /// Returns how the pod network differs from what Calico's node startup creates.
-    fn network(&self, node: &dyn Node, target: &Target, events: Sink) -> Result<Option<String>> {
+    ///
+    /// # Errors
+    /// When the machine, or the services' configuration, cannot be read.
+    pub fn network(&self, node: &dyn Node, target: &Target, events: Sink) -> Result<Option<String>> {
         let network = |name: &str| -> Result<Option<Network>> {
             let id = Id::Network(name.into());
             if !target.world.contains_key(&id) {

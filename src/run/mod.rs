@@ -48,6 +48,7 @@ pub(crate) mod trial;
 mod trusted_kubeconfigs;
 pub(crate) mod uninstall;
 pub(crate) mod verb;
+pub(crate) mod verify;
 
 use anyhow::Result;
 

@@ -9,6 +9,7 @@ use calicoctl_win::fault::Exit;
 use calicoctl_win::preflight;
 use calicoctl_win::report::explain::explain;
 use calicoctl_win::selftest;
+use calicoctl_win::verify;
 use regex::Regex;
 
 use crate::layering::product;
@@ -85,7 +86,7 @@ fn every_phase_can_be_explained() {
 
 #[test]
 fn pages_are_plain_ascii() {
-    for file in ["docs/explain.md", "docs/checks.md", "docs/selftest.md"] {
+    for file in ["docs/explain.md", "docs/checks.md", "docs/selftest.md", "docs/verify.md"] {
         let strange: Vec<String> = read(file).lines().filter(|line| !line.is_ascii()).map(str::to_owned).collect();
         assert!(strange.is_empty(), "{file}: {strange:#?}");
     }
@@ -665,6 +666,16 @@ fn the_page_of_the_selftest_matches_its_rows() {
         }
     }
     matches_the_code("docs/selftest.md", &selftest::document());
+}
+
+#[test]
+fn the_page_of_verify_matches_its_probes() {
+    for probe in verify::probes() {
+        for (what, text) in [("asks", probe.asks), ("fix", probe.fix)] {
+            assert!(text.len() > 20 && !text.ends_with('.'), "{}: its {what} is not a phrase", probe.id);
+        }
+    }
+    matches_the_code("docs/verify.md", &verify::document());
 }
 
 #[test]

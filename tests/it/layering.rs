@@ -91,6 +91,8 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("sandbox", &["agent", "calico", "cluster", "facts", "node", "plan", "release", "settings", "report::event"]),
+    // It judges what the run has gathered of the node and of the cluster.
+    ("verify", &["apply::receipt", "calico", "cluster", "facts", "node", "report", "settings"]),
     (
         "run",
         &[
@@ -108,6 +110,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "report",
             "sandbox",
             "settings",
+            "verify",
             "wait",
         ],
     ),
@@ -131,6 +134,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "run",
             "selftest",
             "settings",
+            "verify",
             "wait",
         ],
     ),

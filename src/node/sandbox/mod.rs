@@ -28,6 +28,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use jiff::Timestamp;
 
+use crate::calico::layout::Layout;
 use crate::facts::NodeFacts;
 use crate::item::{Access, Id, IpConfig, Network, Service, State};
 use crate::node::acl::Caller;
@@ -40,6 +41,7 @@ use crate::node::{
     withdrawn,
 };
 use crate::values::WinPath;
+use crate::version::CalicoVersion;
 
 use disk::Disk;
 use faults::{Action, Call, Crash, Fault, id_names, struck};
@@ -815,6 +817,19 @@ impl Node for SandboxNode {
         }
         let version = text.strip_prefix("Stand-in for ").and_then(|text| text.split_once(" Windows "));
         Ok(version.and_then(|(_, rest)| Some(rest.split_once(',')?.0.to_owned())))
+    }
+
+    /// The versions that the plugin of the release in the stand-in's text supports.
+    fn cni_versions(&self, plugin: &Path) -> Result<Vec<String>> {
+        let Some(version) = self.ask(plugin, &[])? else {
+            return Err(refused(win32::BAD_EXE_FORMAT, "start it").into());
+        };
+        let version: CalicoVersion = version.parse().map_err(anyhow::Error::msg)?;
+        let mut known = vec!["0.1.0", "0.2.0", "0.3.0", "0.3.1"];
+        if Layout::by_number(&version).cni_version() == "1.0.0" {
+            known.extend(["0.4.0", "1.0.0"]);
+        }
+        Ok(known.into_iter().map(str::to_owned).collect())
     }
 
     fn now(&self) -> Timestamp {

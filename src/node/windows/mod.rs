@@ -260,6 +260,10 @@ impl Node for WindowsNode {
         program::answer(program, words).map(Some)
     }
 
+    fn cni_versions(&self, plugin: &Path) -> Result<Vec<String>> {
+        program::cni_versions(plugin)
+    }
+
     fn now(&self) -> Timestamp {
         Timestamp::now()
     }

@@ -370,6 +370,16 @@ fn configuration(store: &mut Store) {
         });
         add(store, core("services"), namespace, name, service);
     }
+    let slice = json!({
+        "metadata": {"labels": {"kubernetes.io/service-name": "kube-dns", "k8s-app": "kube-dns"}},
+        "addressType": "IPv4",
+        "endpoints": [{
+            "addresses": ["192.168.10.4"], "conditions": {"ready": true, "serving": true, "terminating": false},
+            "nodeName": LINUX,
+        }],
+        "ports": [{"name": "dns", "protocol": "UDP", "port": 53}, {"name": "dns-tcp", "protocol": "TCP", "port": 53}],
+    });
+    add(store, core("endpointslices"), "kube-system", "kube-dns-8x2fk", slice);
     for (namespace, name) in [
         ("calico-system", "calico-node"),
         ("calico-system", "calico-cni-plugin"),

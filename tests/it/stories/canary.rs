@@ -78,6 +78,7 @@ const LIFE: [(&str, &str, i32); 61] = [
     ("", "repair -y", 0),
     ("", "plan --uninstall", 0),
     ("", "selftest", 0),
+    ("", "verify", 0),
     ("", "explain NodeLogin", 0),
     ("", "completion bash", 0),
     ("", "options", 0),

@@ -55,3 +55,4 @@ mod uninstall;
 mod upgrade;
 mod user_files;
 mod variants;
+mod verify;

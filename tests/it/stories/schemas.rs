@@ -146,6 +146,7 @@ fn every_kind_is_printed_and_says_whether_its_verb_succeeded() {
         ("explain VxlanVni", 0),
         ("explain 12", 0),
         ("status", 0),
+        ("verify", 0),
         (&*format!("status --run {run}"), 0),
         ("history", 0),
         ("receipt list", 0),

@@ -1,0 +1,63 @@
+//! `verify`: the probes of [`crate::verify`] as they end, and what they say together.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use super::args::Verify;
+use crate::fault::Exit;
+use crate::node::files;
+use crate::report::junit;
+use crate::report::reporter::Format;
+use crate::run::Ending;
+use crate::run::app::App;
+use crate::run::verify as run;
+use crate::values::count;
+use crate::verify;
+use crate::verify::report::{ProbeReport, Verdict, VerifyReport};
+
+pub(crate) fn run(args: &Verify, app: &mut App) -> Result<Ending> {
+    let mut node = app.node()?;
+    let quiet = app.global.quiet;
+    let report = run::run(app, &mut *node, &mut |app, probe| {
+        if !quiet || probe.verdict == Verdict::Fail {
+            let line = app.global.repeated_in(&line(probe));
+            app.reporter.say(&line);
+        }
+    })?;
+    let junit = junit::report("calicoctl-win verify", &report.checks());
+    if let Some(file) = &args.junit_file {
+        write(file, &junit)?;
+    }
+    if app.reporter.format() == Format::Junit {
+        app.reporter.raw(&junit);
+    } else {
+        app.reporter.document(&report, &format!("\n{}\n", tally(&report)));
+    }
+    let exit = if verify::holds(&report.probes) { Exit::Ok } else { Exit::VerifyFailed };
+    Ending::shown(exit, tally(&report))
+}
+
+fn write(file: &Path, text: &str) -> Result<()> {
+    files::replace(file, |new| std::fs::write(new, text)).with_context(|| format!("write {}", file.display()))
+}
+
+/// Returns a probe as text.
+fn line(probe: &ProbeReport) -> String {
+    let tag = match probe.verdict {
+        Verdict::Ok => "[ OK ]",
+        Verdict::Fail => "[FAIL]",
+        Verdict::Skip => "[SKIP]",
+    };
+    let mut line = format!("{tag} {:<20} {}", probe.id, probe.answered);
+    if let Some(fix) = &probe.fix {
+        line.push_str(&format!("\n         expected: {}\n         fix: {fix}", probe.asks));
+    }
+    line
+}
+
+fn tally(report: &VerifyReport) -> String {
+    let summary = &report.summary;
+    let skipped = if summary.skip > 0 { format!(", {} skipped", summary.skip) } else { String::new() };
+    format!("{}: {} ok, {} failed{skipped}", count(report.probes.len(), "probe"), summary.ok, summary.fail)
+}

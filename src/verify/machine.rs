@@ -1,0 +1,156 @@
+//! Probes of the machine: services, HNS, the CNI configuration and its plugin.
+
+use std::fs;
+
+use anyhow::{Context, Result};
+
+use super::{Answer, Probe, Scene};
+use crate::calico::cni::CniConf;
+use crate::calico::networks;
+use crate::item::{Id, State};
+use crate::node::Node;
+use crate::report::document::{Problem, ServiceStatus};
+use crate::values::WinPath;
+
+/// The endpoint that Calico's node startup creates for the host; kube-proxy uses its address as source.
+const HOST_ENDPOINT: &str = "Calico_ep";
+
+pub(super) const PROBES: &[Probe] = &[
+    Probe {
+        id: "ServicesRun",
+        group: "node",
+        asks: "every service of Calico's that the config starts runs, is ready and does not crash",
+        fix: "look at the service's log with: calicoctl-win logs",
+        run: services,
+    },
+    Probe {
+        id: "PodNetwork",
+        group: "node",
+        asks: "HNS has the network of pods, of the right type and VSID, with this machine's address, as other nodes are told",
+        fix: "restore it with: calicoctl-win repair",
+        run: network,
+    },
+    Probe {
+        id: "HostEndpoint",
+        group: "node",
+        asks: "the network of pods has the endpoint Calico_ep, with an address of its subnet",
+        fix: "restore it with: calicoctl-win service restart",
+        run: host_endpoint,
+    },
+    Probe {
+        id: "CniConfigPublished",
+        group: "node",
+        asks: "the CNI configuration is published and as the current generation has it",
+        fix: "restore it with: calicoctl-win repair",
+        run: cni_config,
+    },
+    Probe {
+        id: "CniPluginRuns",
+        group: "node",
+        asks: "the CNI plugin runs, and supports the version that the CNI configuration names",
+        fix: "restore it with: calicoctl-win repair",
+        run: cni_plugin,
+    },
+];
+
+fn problems<'a>(scene: &'a Scene<'_>, ids: &'a [&'a str]) -> impl Iterator<Item = &'a Problem> {
+    scene.status.problems.iter().filter(|problem| ids.contains(&problem.id))
+}
+
+fn services(scene: &mut Scene<'_>) -> Result<Answer> {
+    const WRONG: [&str; 4] = ["ServiceStopped", "ServiceNotReady", "ServiceCrashLoop", "ServiceNotStarted"];
+    let wrong = problems(scene, &WRONG).map(|problem| problem.message.clone()).collect();
+    let running = |service: &&ServiceStatus| service.state == "Running";
+    let names: Vec<&str> = scene.status.services.iter().filter(running).map(|service| service.name.as_str()).collect();
+    Answer::of(wrong, format!("running: {}", names.join(", ")))
+}
+
+fn network(scene: &mut Scene<'_>) -> Result<Answer> {
+    let mut wrong: Vec<String> =
+        problems(scene, &["KubeNetwork", "HnsNetworkUnseen"]).map(|problem| problem.message.clone()).collect();
+    if scene.no_network().is_some() {
+        return Answer::of(wrong, "policy only: the pod network of the other product is there");
+    }
+    for (id, wanted) in &scene.receipt.target.world {
+        let (Id::Network(name), State::Network(wanted)) = (id, wanted) else { continue };
+        let Some(State::Network(now)) = scene.node.get(id)? else {
+            wrong.push(format!("the HNS network {name} is missing"));
+            continue;
+        };
+        if now.kind != wanted.kind {
+            wrong.push(format!("the HNS network {name} has type {}, not {}", now.kind, wanted.kind));
+        } else if now.vsid != wanted.vsid && wanted.vsid.is_some() {
+            let vsid = |vsid: Option<u32>| vsid.map_or_else(|| "none".into(), |vsid| vsid.to_string());
+            wrong.push(format!("the HNS network {name} has VSID {}, not {}", vsid(now.vsid), vsid(wanted.vsid)));
+        }
+    }
+    if let Some(mixed) = scene.status.mixed_vni {
+        wrong.push(format!("the VNI is {} here, and {} in FelixConfiguration", mixed.node, mixed.cluster));
+    }
+    if wrong.is_empty() {
+        match &scene.network {
+            Ok(differs) => wrong.extend(differs.clone()),
+            Err(error) => wrong.push(format!("{error:#}")),
+        }
+    }
+    let shown = |name: &str| {
+        let network = scene.status.networks.iter().find(|network| network.name.eq_ignore_ascii_case(name))?;
+        let vsid = network.vsid.map_or_else(String::new, |vsid| format!(" with VSID {vsid}"));
+        let ip = network.management_ip.as_ref().map_or_else(String::new, |ip| format!(" on {ip}"));
+        Some(format!("{} is {}{vsid}{ip}", network.name, network.kind))
+    };
+    Answer::of(wrong, shown(networks::PODS).unwrap_or_default())
+}
+
+fn host_endpoint(scene: &mut Scene<'_>) -> Result<Answer> {
+    if let Some(skipped) = scene.no_network() {
+        return Ok(skipped);
+    }
+    let Some(State::Network(pods)) = scene.node.get(&Id::Network(networks::PODS.into()))? else {
+        return Answer::fails(format!("the HNS network {} is missing", networks::PODS));
+    };
+    let endpoints = scene.node.endpoints()?;
+    let on_network = |endpoint: &&crate::node::hns::Endpoint| {
+        endpoint.network.eq_ignore_ascii_case(networks::PODS) && endpoint.name.eq_ignore_ascii_case(HOST_ENDPOINT)
+    };
+    let Some(endpoint) = endpoints.iter().find(on_network) else {
+        return Answer::fails(format!("the HNS network {} has no endpoint {HOST_ENDPOINT}", networks::PODS));
+    };
+    match (endpoint.ip, pods.subnet) {
+        (Some(ip), Some(subnet)) if subnet.contains(&ip) => Answer::holds(format!("{HOST_ENDPOINT} has {ip}")),
+        (Some(ip), Some(subnet)) => Answer::fails(format!("{HOST_ENDPOINT} has {ip}, which is not in {subnet}")),
+        _ => Answer::fails(format!("{HOST_ENDPOINT} has no address")),
+    }
+}
+
+fn cni_config(scene: &mut Scene<'_>) -> Result<Answer> {
+    let Some(cni) = &scene.status.cni else {
+        return Answer::skipped("policy only: the CNI configuration is another product's");
+    };
+    match cni.state.as_str() {
+        "OK" => Answer::holds(cni.conf.clone()),
+        state => Answer::fails(format!("{} is {}", cni.conf, state.to_lowercase())),
+    }
+}
+
+fn cni_plugin(scene: &mut Scene<'_>) -> Result<Answer> {
+    let Some(cni) = &scene.status.cni else {
+        return Answer::skipped("policy only: the CNI plugin is another product's");
+    };
+    let conf: WinPath = cni.conf.parse().map_err(anyhow::Error::msg)?;
+    let bin: WinPath = cni.bin.parse().map_err(anyhow::Error::msg)?;
+    let wanted = read_conf(scene.node, &conf)?.cni_version;
+    let plugin = bin.join("calico.exe");
+    let supported = scene.node.cni_versions(&scene.node.disk(&plugin)).with_context(|| format!("run {plugin}"))?;
+    if supported.contains(&wanted) {
+        return Answer::holds(format!("{plugin} supports CNI {wanted}"));
+    }
+    Answer::fails(format!("{plugin} supports CNI {}, and {conf} names {wanted}", supported.join(", ")))
+}
+
+/// The CNI configuration, published or withdrawn.
+pub(super) fn read_conf(node: &dyn Node, conf: &WinPath) -> Result<CniConf> {
+    let withdrawn = crate::node::withdrawn(conf);
+    let text = fs::read_to_string(node.disk(conf)).or_else(|_| fs::read_to_string(node.disk(&withdrawn)));
+    CniConf::parse(&text.with_context(|| format!("read {conf}"))?).with_context(|| format!("parse {conf}"))
+}

@@ -1,0 +1,131 @@
+//! Whether pods and services work on the node at hand: a table of probes. Each asks one thing, and says what was
+//! answered; what other rooms judge already is taken from them.
+
+mod cluster;
+mod machine;
+pub mod report;
+
+use anyhow::Result;
+
+use crate::apply::receipt::Receipt;
+use crate::calico::agent_config::AgentConfig;
+use crate::cluster::Cluster;
+use crate::facts::ClusterNode;
+use crate::node::Node;
+use crate::report::document::NodeStatus;
+use crate::settings::Backend;
+
+use report::{ProbeReport, Verdict};
+
+/// One question.
+pub struct Probe {
+    /// PascalCase; `explain` has a page for it.
+    pub id: &'static str,
+    pub group: &'static str,
+    /// What must hold.
+    pub asks: &'static str,
+    /// What to do if it does not.
+    pub fix: &'static str,
+    run: fn(&mut Scene<'_>) -> Result<Answer>,
+}
+
+/// What a probe found.
+pub enum Answer {
+    Holds(String),
+    Fails(String),
+    /// It does not apply here, or cannot be asked, and why.
+    Skipped(String),
+}
+
+impl Answer {
+    fn holds(text: impl Into<String>) -> Result<Self> {
+        Ok(Self::Holds(text.into()))
+    }
+
+    fn fails(text: impl Into<String>) -> Result<Self> {
+        Ok(Self::Fails(text.into()))
+    }
+
+    fn skipped(text: impl Into<String>) -> Result<Self> {
+        Ok(Self::Skipped(text.into()))
+    }
+
+    /// `right` if nothing is wrong.
+    fn of(wrong: Vec<String>, right: impl Into<String>) -> Result<Self> {
+        if wrong.is_empty() { Self::holds(right) } else { Self::fails(wrong.join("; ")) }
+    }
+}
+
+/// What the probes look at: the node, and what others have judged already.
+pub struct Scene<'a> {
+    pub node: &'a mut dyn Node,
+    pub status: NodeStatus,
+    /// The current generation.
+    pub receipt: &'a Receipt,
+    /// What the services run.
+    pub config: AgentConfig,
+    /// The cluster, as the services log in; none if they have no kubeconfig.
+    pub cluster: Result<Option<Cluster>>,
+    /// What the API server says of the Node; none if it has no such Node.
+    pub found: Result<Option<ClusterNode>>,
+    /// Whether Calico's datastore answers the services.
+    pub datastore: Result<()>,
+    /// How the pod network differs from what other nodes are told.
+    pub network: Result<Option<String>>,
+}
+
+impl Scene<'_> {
+    /// Why this node has no pod network of Calico's; none if it has one.
+    fn no_network(&self) -> Option<Answer> {
+        let other = self.config.backend == Backend::None;
+        other.then(|| Answer::Skipped("policy only: the pod network is another product's".into()))
+    }
+
+    /// The cluster as the node's services log in, or why it cannot be asked.
+    fn own_cluster(&self) -> Result<&Cluster, Answer> {
+        match (&self.cluster, &self.found) {
+            (Ok(Some(cluster)), Ok(_)) => Ok(cluster),
+            (Ok(None), _) => Err(Answer::Skipped("Calico's services have no kubeconfig".into())),
+            _ => Err(Answer::Skipped("the API server does not answer: see ApiAnswers".into())),
+        }
+    }
+}
+
+/// Every probe that needs no pods, in the order in which they run.
+pub fn probes() -> impl Iterator<Item = &'static Probe> {
+    cluster::PROBES.iter().chain(machine::PROBES).chain(cluster::ADDRESSES)
+}
+
+/// Runs the probes that need no pods. `tell` gets each as it ends.
+pub fn look(scene: &mut Scene<'_>, tell: &mut dyn FnMut(&ProbeReport)) -> Vec<ProbeReport> {
+    let run = |probe: &'static Probe| {
+        let begun = scene.node.now();
+        let answer = (probe.run)(scene).unwrap_or_else(|error| Answer::Fails(format!("{error:#}")));
+        let report = ProbeReport::new(probe, answer, scene.node.now().duration_since(begun));
+        tell(&report);
+        report
+    };
+    probes().map(run).collect()
+}
+
+/// Whether no probe failed.
+pub fn holds(probes: &[ProbeReport]) -> bool {
+    probes.iter().all(|probe| probe.verdict != Verdict::Fail)
+}
+
+/// The table as a Markdown document, which is `docs/verify.md`: the probes, then a section for each, which `explain`
+/// shows.
+pub fn document() -> String {
+    let mut text = String::from(include_str!("intro.md"));
+    text.push_str("\n| probe | group | what must hold |\n|---|---|---|\n");
+    for probe in probes() {
+        text.push_str(&format!("| `{}` | {} | {} |\n", probe.id, probe.group, probe.asks));
+    }
+    for probe in probes() {
+        text.push_str(&format!(
+            "\n## {}\nA probe of `calicoctl-win verify`, group {}. It holds if {}.\n\nTo fix it: {}.\n",
+            probe.id, probe.group, probe.asks, probe.fix
+        ));
+    }
+    text
+}

@@ -1,0 +1,103 @@
+//! The document `VerifyReport`. Scripts depend on its names: fields are added, never renamed.
+
+use jiff::SignedDuration;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::{Answer, Probe};
+use crate::report::document::{Check, CheckStatus, PreflightReport, Summary};
+
+/// The document of `verify`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct VerifyReport {
+    /// Name of the Kubernetes Node.
+    pub node: String,
+    pub generation: u32,
+    pub calico_version: Option<String>,
+    pub backend: Option<String>,
+    pub probes: Vec<ProbeReport>,
+    pub summary: Tally,
+}
+
+/// What one probe asked, and the answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct ProbeReport {
+    /// `explain` has a page for it.
+    pub id: String,
+    pub group: String,
+    pub verdict: Verdict,
+    /// What must hold.
+    pub asks: String,
+    /// What was found; for a probe that was skipped, why.
+    pub answered: String,
+    /// What to do if it failed.
+    pub fix: Option<String>,
+    pub duration_ms: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    Ok,
+    Fail,
+    /// It does not apply here, or could not be asked.
+    Skip,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Tally {
+    pub ok: usize,
+    pub fail: usize,
+    pub skip: usize,
+}
+
+impl ProbeReport {
+    pub(super) fn new(probe: &Probe, answer: Answer, took: SignedDuration) -> Self {
+        let (verdict, answered) = match answer {
+            Answer::Holds(text) => (Verdict::Ok, text),
+            Answer::Fails(text) => (Verdict::Fail, text),
+            Answer::Skipped(text) => (Verdict::Skip, text),
+        };
+        Self {
+            id: probe.id.into(),
+            group: probe.group.into(),
+            verdict,
+            asks: probe.asks.into(),
+            answered,
+            fix: (verdict == Verdict::Fail).then(|| probe.fix.into()),
+            duration_ms: u64::try_from(took.as_millis()).unwrap_or_default(),
+        }
+    }
+
+    fn check(&self) -> Check {
+        Check {
+            id: self.id.clone(),
+            group: self.group.clone(),
+            status: match self.verdict {
+                Verdict::Ok => CheckStatus::Ok,
+                Verdict::Fail => CheckStatus::Fail,
+                Verdict::Skip => CheckStatus::Skip,
+            },
+            ignored: false,
+            detail: self.answered.clone(),
+            why: (self.verdict == Verdict::Fail).then(|| format!("expected: {}", self.asks)),
+            fix: self.fix.clone(),
+        }
+    }
+}
+
+impl Tally {
+    pub fn of(probes: &[ProbeReport]) -> Self {
+        let count = |verdict| probes.iter().filter(|probe| probe.verdict == verdict).count();
+        Self { ok: count(Verdict::Ok), fail: count(Verdict::Fail), skip: count(Verdict::Skip) }
+    }
+}
+
+impl VerifyReport {
+    /// The probes as checks, for JUnit.
+    pub fn checks(&self) -> PreflightReport {
+        let mut all = PreflightReport { checks: Vec::new(), summary: Summary::default() };
+        self.probes.iter().for_each(|probe| all.add(probe.check()));
+        all
+    }
+}
