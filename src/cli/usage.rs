@@ -224,7 +224,7 @@ mod tests {
             ("ninstall", Some("install")),
             ("delet", Some("delete")),
             ("rmeove", Some("remove")),
-            ("verify", None),
+            ("verfy", Some("verify")),
             ("frobnicate", None),
             ("re", None),
         ] {
