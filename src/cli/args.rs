@@ -94,6 +94,23 @@ pub enum Verb {
     Version,
 }
 
+/// It has an image for Linux and for each build of Windows Server.
+const AGNHOST: &str = "registry.k8s.io/e2e-test-images/agnhost:2.53";
+
+fn secret(text: &str) -> Result<(String, String), String> {
+    let parts = text.split_once('/').filter(|(namespace, name)| !namespace.is_empty() && !name.is_empty());
+    let (namespace, name) = parts.ok_or("write NAMESPACE/NAME, for example default/registry")?;
+    Ok((namespace.to_owned(), name.to_owned()))
+}
+
+fn host_and_port(text: &str) -> Result<String, String> {
+    let port = text.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port.parse::<u16>());
+    match port {
+        Some(Ok(1..)) => Ok(text.to_owned()),
+        _ => Err("write HOST:PORT, for example 192.0.2.1:443".into()),
+    }
+}
+
 /// The commands by what they are for.
 pub(super) const GROUPS: [(&str, &[&str]); 6] = [
     ("Set up", &["preflight", "plan", "apply", "install"]),
@@ -142,7 +159,7 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 30] = [
         ],
     ),
     ("status", &["status", "status --wait --timeout 5m", "status --watch", "status -o json"]),
-    ("verify", &["verify", "verify -o json", "verify --junit-file verify.xml"]),
+    ("verify", &["verify", "verify --pods", "verify --pods --junit-file verify.xml"]),
     ("logs", &["logs -f", "logs --component felix --since 1h"]),
     ("history", &["history", "history -o json"]),
     ("receipt", &["receipt list", "receipt show 2"]),
@@ -254,6 +271,30 @@ pub struct Status {
 
 #[derive(Debug, Args)]
 pub struct Verify {
+    /// Also start pods, here and on a Linux node, and test their connections; they are removed afterwards
+    #[arg(long)]
+    pub pods: bool,
+    /// Image of the pods on this node: agnhost for its build of Windows, or one with the same commands
+    #[arg(long, value_name = "IMAGE", requires = "pods", default_value = AGNHOST, env = "CALICO_WIN_IMAGE_WINDOWS")]
+    pub image_windows: String,
+    /// Image of the pods on the Linux node: agnhost, or one with the same commands
+    #[arg(long, value_name = "IMAGE", requires = "pods", default_value = AGNHOST, env = "CALICO_WIN_IMAGE_LINUX")]
+    pub image_linux: String,
+    /// Secret with which the images are pulled; a copy is used
+    #[arg(long, value_name = "NAMESPACE/NAME", requires = "pods", value_parser = secret, env = "CALICO_WIN_PULL_SECRET")]
+    pub pull_secret: Option<(String, String)>,
+    /// How long a pod may take to start, for example 90s or 10m
+    #[arg(long, value_name = "TIME", requires = "pods", default_value = "5m")]
+    pub start_timeout: Wait,
+    /// What a pod must reach outside of the pod network [default: the API server]
+    #[arg(long, value_name = "HOST:PORT", requires = "pods", value_parser = host_and_port)]
+    pub egress: Option<String>,
+    /// Also try network policies that deny all and allow one, and leave them and the pods in place to look at
+    #[arg(long, requires = "pods")]
+    pub demo: bool,
+    /// Remove what --demo, or an interrupted verify, left in the cluster, and test nothing
+    #[arg(long, conflicts_with_all = ["pods", "junit_file"])]
+    pub remove: bool,
     /// Also write the probes to this file as JUnit's test results
     #[arg(long, value_name = "FILE")]
     pub junit_file: Option<PathBuf>,

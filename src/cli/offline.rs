@@ -50,6 +50,9 @@ pub(crate) fn explain(args: &Explain, app: &mut App) -> Result<Ending> {
     if let (Some(page), true) = (&mut page, id.eq_ignore_ascii_case("ClusterRights")) {
         page.push_str(&format!("\n\n{}", crate::cluster::rights_manifest()));
     }
+    if let (Some(page), true) = (&mut page, id.eq_ignore_ascii_case("VerifyRights")) {
+        page.push_str(&format!("\n\n{}", crate::cluster::verify_manifest()));
+    }
     if let (Some(page), true) = (&mut page, id.eq_ignore_ascii_case("TokenRenewalForbidden")) {
         page.push_str(&format!("\n\n{}", crate::cluster::renewal_manifest("calico-system")));
     }

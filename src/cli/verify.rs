@@ -14,12 +14,26 @@ use crate::run::app::App;
 use crate::run::verify as run;
 use crate::values::count;
 use crate::verify;
+use crate::verify::pods::PodOptions;
 use crate::verify::report::{ProbeReport, Verdict, VerifyReport};
 
 pub(crate) fn run(args: &Verify, app: &mut App) -> Result<Ending> {
     let mut node = app.node()?;
+    if args.remove {
+        return run::remove(app, &mut *node);
+    }
     let quiet = app.global.quiet;
-    let report = run::run(app, &mut *node, &mut |app, probe| {
+    let pods = args.pods.then(|| run::WithPods {
+        options: PodOptions {
+            image_windows: args.image_windows.clone(),
+            image_linux: args.image_linux.clone(),
+            pull_secret: args.pull_secret.clone(),
+            start_within: args.start_timeout.length(),
+            demo: args.demo,
+        },
+        egress: args.egress.clone(),
+    });
+    let report = run::run(app, &mut *node, pods.as_ref(), &mut |app, probe| {
         if !quiet || probe.verdict == Verdict::Fail {
             let line = app.global.repeated_in(&line(probe));
             app.reporter.say(&line);
@@ -32,7 +46,9 @@ pub(crate) fn run(args: &Verify, app: &mut App) -> Result<Ending> {
     if app.reporter.format() == Format::Junit {
         app.reporter.raw(&junit);
     } else {
-        app.reporter.document(&report, &format!("\n{}\n", tally(&report)));
+        let demo = report.demo.iter().map(|line| format!("{line}\n")).collect::<String>();
+        let text = app.global.repeated_in(&format!("\n{demo}{}\n", tally(&report)));
+        app.reporter.document(&report, &text);
     }
     let exit = if verify::holds(&report.probes) { Exit::Ok } else { Exit::VerifyFailed };
     Ending::shown(exit, tally(&report))

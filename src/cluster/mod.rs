@@ -57,7 +57,7 @@ pub use self::policies::lint_etcd;
 pub use self::prepare::{Patch, Preparation, Wishes};
 pub use self::reach::unreached;
 pub use self::taints::{Effect, Taint, Taints};
-pub use self::verify::DnsService;
+pub use self::verify::{DnsService, MANAGED_BY, VERIFY_NAMESPACE, verify_manifest};
 
 use self::api::Api;
 use self::kubeconfig::Trust;

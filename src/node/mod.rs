@@ -20,7 +20,7 @@ pub mod win32;
 pub mod windows;
 
 use std::collections::BTreeSet;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -126,6 +126,10 @@ pub trait Node {
     /// Whether a neighbour on one of the machine's links, such as a gateway, answers now: it is asked for its hardware
     /// address, which no packet filter blocks.
     fn answers(&self, neighbour: Ipv4Addr) -> Result<bool>;
+
+    /// Opens a TCP connection from this machine, and closes it. Returns why there is none within the limit, as agnhost
+    /// says it: `TIMEOUT`, `REFUSED`, or `OTHER` and the reason.
+    fn connect(&self, to: SocketAddrV4, limit: Duration) -> Result<Option<String>>;
 
     /// The other ends of the TCP connections of BGP, of which either end has port 179: the peers to which Windows has a
     /// session.

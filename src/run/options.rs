@@ -134,7 +134,7 @@ pub struct Global {
 }
 
 /// The verbs that start from the config that is named, or ask its cluster.
-const TAKE_CONFIG: [&str; 12] = [
+const TAKE_CONFIG: [&str; 13] = [
     "apply",
     "cluster",
     "config diff",
@@ -147,6 +147,7 @@ const TAKE_CONFIG: [&str; 12] = [
     "reconfigure",
     "release download",
     "upgrade",
+    "verify",
 ];
 /// Those that use no node, or another machine's.
 const TAKE_NOTHING: [&str; 7] =

@@ -15,6 +15,7 @@ use super::sources::Choice;
 use super::trial;
 use super::uninstall::RemovalOutcome;
 use super::verb::{REPAIR, RESUME, RESUME_CONFIRM, RESUME_REVERT, UNINSTALL};
+use super::verify;
 use crate::agent::trial::Trial;
 use crate::apply::converge::{self, unproven};
 use crate::apply::cordon::Cordon;
@@ -31,8 +32,9 @@ use crate::plan::show::Downgrade;
 /// # Errors
 /// As [`pipeline::run`]; `UninstallMade` if an uninstall is too far to be undone.
 pub(crate) fn run(args: &Resume, app: &mut App) -> Result<Ending> {
+    let mut look = app.node()?;
+    verify::remove_left(app, &mut *look)?;
     // The revert of a trial may be the run that was not finished.
-    let look = app.node()?;
     let Some(trial) = Trial::load(&*look)?.filter(Trial::is_tried_out) else {
         let brings_back = args.undo && bring_back::is_due(&*look);
         drop(look);

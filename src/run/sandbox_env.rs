@@ -2,7 +2,7 @@
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
@@ -29,6 +29,7 @@ use crate::sandbox::cluster::{ApiFault, EmbeddedCluster, Seed};
 use crate::sandbox::kubelet;
 use crate::sandbox::metadata::MetadataServer;
 use crate::sandbox::mirror::{ReleaseFault, ReleaseServer};
+use crate::sandbox::traffic::{Source, Traffic};
 use crate::settings::Limits;
 use crate::version::CalicoVersion;
 
@@ -72,6 +73,7 @@ impl SandboxEnv {
             agent: Rc::default(),
         });
         let (kubelet, agents, services) = (Rc::clone(&env), Rc::clone(&env), Rc::clone(&env));
+        let network = Rc::clone(&env);
         let node = node
             .with_faults(faults.node)
             .with_quirks(faults.windows)
@@ -80,6 +82,10 @@ impl SandboxEnv {
             }))
             .with_kubelet(Box::new(move |model: &mut Model, running: &mut BTreeSet<String>, published| {
                 kubelet.play_kubelet(model, running, published)
+            }))
+            .with_traffic(Box::new(move |model: &Model, to: SocketAddrV4| {
+                let traffic = Traffic::read(network.cluster()?, &network.node_name, model)?;
+                Ok(traffic.connect(Source::Node, &to.to_string()).err())
             }))
             .with_pause_hook(Box::new(move |node: &mut SandboxNode| agents.retry_startup(node)))
             .with_shutdown_hook(Box::new(shut_down));

@@ -1,6 +1,7 @@
 //! kubelet, containerd and Calico's CNI plugin on a sandbox node: pods get a container and an endpoint while a CNI
 //! configuration is published, and lose both when they end. Like the real ones, they never check the network of a
-//! running pod again, and do not notice when it is lost.
+//! running pod again, and do not notice when it is lost. Containers of agnhost connect where they are told to, and end
+//! with the result; so do those of pods that are bound to a Linux node.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -8,7 +9,9 @@ use std::net::Ipv4Addr;
 use anyhow::Result;
 use serde_json::Value;
 
-use super::cluster::{EmbeddedCluster, text};
+use super::agnhost::Program;
+use super::cluster::{EmbeddedCluster, Ended, text};
+use super::traffic::{Source, Traffic};
 use crate::node::sandbox::model::{Endpoint, Model, Name, NodeNetwork};
 use crate::values::Sha256;
 
@@ -26,6 +29,7 @@ pub fn play(
     running: &mut BTreeSet<String>,
     published: bool,
 ) -> Result<()> {
+    play_linux(cluster, node, model)?;
     let runs = |model: &Model| model.services.get(&Name::new("kubelet")).is_some_and(|kubelet| kubelet.pid.is_some());
     if !runs(model) {
         return Ok(());
@@ -54,6 +58,12 @@ pub fn play(
         }
         // The first try of a DaemonSet's pod fails, and its endpoint outlives its sandbox
         // (microsoft/Windows-Containers#631).
+        let missing = images(&pod).find(|image| model.missing_images.contains(*image));
+        if let Some(image) = missing {
+            let why = format!("failed to pull and unpack image \"{image}\": pull access denied");
+            cluster.pod_waits(&pod, "ErrImagePull", &why)?;
+            continue;
+        }
         let daemon = text(&pod, "/metadata/ownerReferences/0/kind") == Some("DaemonSet");
         let first = daemon.then(|| sandbox_of(model, &pod, "first try"));
         let Some(network) = model.networks.get_mut(&Name::new(NETWORK)) else { continue };
@@ -64,7 +74,58 @@ pub fn play(
         running.insert(sandbox);
         cluster.pod_runs(&pod, ip)?;
     }
+    run_to_end(cluster, node, model, cluster.pods_on(node)?)
+}
+
+fn images(pod: &Value) -> impl Iterator<Item = &str> {
+    pod["spec"]["containers"].as_array().into_iter().flatten().filter_map(|one| one["image"].as_str())
+}
+
+/// Whether a container of a pod is agnhost's.
+fn is_agnhost(pod: &Value) -> bool {
+    let mut containers = pod["spec"]["containers"].as_array().into_iter().flatten();
+    containers.any(|container| Program::of(container) != Program::Unknown)
+}
+
+/// Ends the running pods whose containers only connect.
+fn run_to_end(cluster: &EmbeddedCluster, node: &str, model: &Model, pods: Vec<Value>) -> Result<()> {
+    let runs = |pod: &Value| text(pod, "/status/phase") == Some("Running") && is_agnhost(pod);
+    let pods: Vec<Value> = pods.into_iter().filter(runs).collect();
+    if pods.is_empty() {
+        return Ok(());
+    }
+    let traffic = Traffic::read(cluster, node, model)?;
+    for pod in pods {
+        let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
+        let ended = containers.map(|container| {
+            let Program::Connects(to) = Program::of(container) else { return None };
+            let name = text(container, "/name").unwrap_or_default().to_owned();
+            Some(Ended { name, failure: traffic.connect(Source::Pod(&pod), &to).err() })
+        });
+        if let Some(ended) = ended.collect::<Option<Vec<Ended>>>() {
+            cluster.pod_ended(&pod, &ended)?;
+        }
+    }
     Ok(())
+}
+
+/// The kubelets of the Linux nodes: agnhost's pods get an address of the node's block, and run.
+fn play_linux(cluster: &EmbeddedCluster, node: &str, model: &Model) -> Result<()> {
+    let mut pods = cluster.pods_on_linux()?;
+    pods.retain(is_agnhost);
+    if pods.is_empty() {
+        return Ok(());
+    }
+    let mut taken: BTreeSet<Ipv4Addr> =
+        pods.iter().filter_map(|pod| text(pod, "/status/podIP")?.parse().ok()).collect();
+    for pod in pods.iter().filter(|pod| text(pod, "/status/podIP").is_none()) {
+        let Some(ip) = (10..62).map(|last| Ipv4Addr::new(192, 168, 10, last)).find(|ip| !taken.contains(ip)) else {
+            break;
+        };
+        taken.insert(ip);
+        cluster.pod_runs(pod, ip)?;
+    }
+    run_to_end(cluster, node, model, cluster.pods_on_linux()?)
 }
 
 /// The id of a pod's sandbox: another one after each boot.

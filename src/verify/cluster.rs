@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::machine::read_conf;
-use super::{Answer, Probe, Scene};
+use super::{Answer, Asked, Probe, Scene};
 use crate::calico::networks;
 use crate::item::{Id, State};
 use crate::report::time::at;
@@ -16,28 +16,28 @@ pub(super) const PROBES: &[Probe] = &[
         group: "cluster",
         asks: "the API server answers the node's own kubeconfig, and has its Node",
         fix: "find the cause with: calicoctl-win preflight",
-        run: api,
+        asked: Asked::Looking(api),
     },
     Probe {
         id: "CredentialsValid",
         group: "cluster",
         asks: "no token or certificate that the node logs in with has expired",
         fix: "replace them with: calicoctl-win credentials rotate",
-        run: credentials,
+        asked: Asked::Looking(credentials),
     },
     Probe {
         id: "DatastoreAnswers",
         group: "cluster",
         asks: "Calico's datastore answers the node's services",
         fix: "look at what it says of itself with: calicoctl-win explain DatastoreAway",
-        run: datastore,
+        asked: Asked::Looking(datastore),
     },
     Probe {
         id: "NodeIsReady",
         group: "cluster",
         asks: "kubelet reports the Node as Ready",
         fix: "see what kubelet says with: kubectl describe node NAME",
-        run: node_ready,
+        asked: Asked::Looking(node_ready),
     },
 ];
 
@@ -47,14 +47,14 @@ pub(super) const ADDRESSES: &[Probe] = &[
         group: "addresses",
         asks: "Calico's IPAM has a confirmed block for this node, and the network of pods is on it",
         fix: "let Calico's node startup claim one with: calicoctl-win service restart",
-        run: block,
+        asked: Asked::Looking(block),
     },
     Probe {
         id: "ClusterDns",
         group: "addresses",
         asks: "the DNS server of pods is a service of the cluster with a ready endpoint",
         fix: "see why with: kubectl -n kube-system get pods,endpointslices -l k8s-app=kube-dns",
-        run: dns,
+        asked: Asked::Looking(dns),
     },
 ];
 

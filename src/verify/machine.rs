@@ -4,7 +4,7 @@ use std::fs;
 
 use anyhow::{Context, Result};
 
-use super::{Answer, Probe, Scene};
+use super::{Answer, Asked, Probe, Scene};
 use crate::calico::cni::CniConf;
 use crate::calico::networks;
 use crate::item::{Id, State};
@@ -21,35 +21,35 @@ pub(super) const PROBES: &[Probe] = &[
         group: "node",
         asks: "every service of Calico's that the config starts runs, is ready and does not crash",
         fix: "look at the service's log with: calicoctl-win logs",
-        run: services,
+        asked: Asked::Looking(services),
     },
     Probe {
         id: "PodNetwork",
         group: "node",
         asks: "HNS has the network of pods, of the right type and VSID, with this machine's address, as other nodes are told",
         fix: "restore it with: calicoctl-win repair",
-        run: network,
+        asked: Asked::Looking(network),
     },
     Probe {
         id: "HostEndpoint",
         group: "node",
         asks: "the network of pods has the endpoint Calico_ep, with an address of its subnet",
         fix: "restore it with: calicoctl-win service restart",
-        run: host_endpoint,
+        asked: Asked::Looking(host_endpoint),
     },
     Probe {
         id: "CniConfigPublished",
         group: "node",
         asks: "the CNI configuration is published and as the current generation has it",
         fix: "restore it with: calicoctl-win repair",
-        run: cni_config,
+        asked: Asked::Looking(cni_config),
     },
     Probe {
         id: "CniPluginRuns",
         group: "node",
         asks: "the CNI plugin runs, and supports the version that the CNI configuration names",
         fix: "restore it with: calicoctl-win repair",
-        run: cni_plugin,
+        asked: Asked::Looking(cni_plugin),
     },
 ];
 

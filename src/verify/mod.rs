@@ -2,8 +2,15 @@
 //! answered; what other rooms judge already is taken from them.
 
 mod cluster;
+pub mod ground;
+pub mod left;
 mod machine;
+mod namespace;
+pub mod pods;
 pub mod report;
+mod spec;
+
+use std::net::Ipv4Addr;
 
 use anyhow::Result;
 
@@ -26,7 +33,15 @@ pub struct Probe {
     pub asks: &'static str,
     /// What to do if it does not.
     pub fix: &'static str,
-    run: fn(&mut Scene<'_>) -> Result<Answer>,
+    asked: Asked,
+}
+
+/// How a probe is asked.
+enum Asked {
+    /// By looking at the node, and asking the cluster.
+    Looking(fn(&mut Scene<'_>) -> Result<Answer>),
+    /// Through pods.
+    Pods,
 }
 
 /// What a probe found.
@@ -81,6 +96,16 @@ impl Scene<'_> {
         other.then(|| Answer::Skipped("policy only: the pod network is another product's".into()))
     }
 
+    /// The Node's address, and the domain of services, for pods that connect to them.
+    pub fn ground(&self) -> (Option<Ipv4Addr>, String) {
+        let addresses = self.found.as_ref().ok().and_then(Option::as_ref).map(|node| &node.internal_ips);
+        let address = addresses.and_then(|all| all.iter().find_map(|ip| ip.parse().ok()));
+        let conf = self.status.cni.as_ref().and_then(|cni| cni.conf.parse().ok());
+        let search = conf.and_then(|conf| machine::read_conf(self.node, &conf).ok()).map(|conf| conf.dns.search);
+        let domain = search.and_then(|search| search.into_iter().find(|domain| domain.starts_with("svc.")));
+        (address, domain.unwrap_or_else(|| "svc.cluster.local".into()))
+    }
+
     /// The cluster as the node's services log in, or why it cannot be asked.
     fn own_cluster(&self) -> Result<&Cluster, Answer> {
         match (&self.cluster, &self.found) {
@@ -91,21 +116,22 @@ impl Scene<'_> {
     }
 }
 
-/// Every probe that needs no pods, in the order in which they run.
+/// Every probe, in the order in which they run.
 pub fn probes() -> impl Iterator<Item = &'static Probe> {
-    cluster::PROBES.iter().chain(machine::PROBES).chain(cluster::ADDRESSES)
+    cluster::PROBES.iter().chain(machine::PROBES).chain(cluster::ADDRESSES).chain(pods::PROBES)
 }
 
 /// Runs the probes that need no pods. `tell` gets each as it ends.
 pub fn look(scene: &mut Scene<'_>, tell: &mut dyn FnMut(&ProbeReport)) -> Vec<ProbeReport> {
     let run = |probe: &'static Probe| {
+        let Asked::Looking(look) = probe.asked else { return None };
         let begun = scene.node.now();
-        let answer = (probe.run)(scene).unwrap_or_else(|error| Answer::Fails(format!("{error:#}")));
+        let answer = look(scene).unwrap_or_else(|error| Answer::Fails(format!("{error:#}")));
         let report = ProbeReport::new(probe, answer, scene.node.now().duration_since(begun));
         tell(&report);
-        report
+        Some(report)
     };
-    probes().map(run).collect()
+    probes().filter_map(run).collect()
 }
 
 /// Whether no probe failed.

@@ -17,6 +17,12 @@ pub struct VerifyReport {
     pub backend: Option<String>,
     pub probes: Vec<ProbeReport>,
     pub summary: Tally,
+    /// With `--pods`: what was said before the pods were started.
+    pub notes: Vec<String>,
+    /// With `--demo`: what was left in place, and what to run with it.
+    pub demo: Vec<String>,
+    /// What could not be removed from the cluster: `resume` tries again.
+    pub left: Vec<String>,
 }
 
 /// What one probe asked, and the answer.

@@ -260,7 +260,7 @@ fn every_command_in_a_hint_is_one_that_the_program_has() {
 }
 
 /// Options of other programs in the texts.
-const OTHER_PROGRAMS: [&str; 36] = [
+const OTHER_PROGRAMS: [&str; 38] = [
     // kubectl, kubeadm and calicoctl
     "--client",
     "--clusterrole",
@@ -290,6 +290,9 @@ const OTHER_PROGRAMS: [&str; 36] = [
     // the AWS CLI
     "--instance-id",
     "--no-source-dest-check",
+    // agnhost
+    "--http-port",
+    "--udp-port",
     // Calico's components
     "--complete-startup",
     "--confdir",
@@ -681,4 +684,5 @@ fn the_page_of_verify_matches_its_probes() {
 #[test]
 fn the_manifest_of_rights_matches_the_required_rights() {
     matches_the_code("docs/rbac.yaml", &calicoctl_win::cluster::rights_manifest());
+    matches_the_code("docs/rbac-verify.yaml", &calicoctl_win::cluster::verify_manifest());
 }

@@ -92,7 +92,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("sandbox", &["agent", "calico", "cluster", "facts", "node", "plan", "release", "settings", "report::event"]),
     // It judges what the run has gathered of the node and of the cluster.
-    ("verify", &["apply::receipt", "calico", "cluster", "facts", "node", "report", "settings"]),
+    ("verify", &["apply", "calico", "cluster", "facts", "node", "report", "settings", "wait"]),
     (
         "run",
         &[

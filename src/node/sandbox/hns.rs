@@ -60,6 +60,11 @@ pub fn details(name: &Name, network: &NodeNetwork) -> NetworkDetails {
     }
 }
 
+/// The MAC of a network's distributed router.
+pub fn router_mac(name: &str, network: &NodeNetwork) -> Option<String> {
+    details(&Name::new(name), network).dr_mac
+}
+
 /// Deletes a network and its endpoints. With the last one on a vSwitch the adapter's addresses return. Returns the
 /// seconds until then.
 pub fn delete(model: &mut Model, name: &str, pods: Pods) -> Result<u32> {

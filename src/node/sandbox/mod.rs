@@ -18,7 +18,7 @@ mod stories;
 
 use std::cell::{Cell, Ref, RefCell};
 use std::collections::BTreeSet;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -43,6 +43,8 @@ use crate::node::{
 use crate::values::WinPath;
 use crate::version::CalicoVersion;
 
+pub use hns::router_mac;
+
 use disk::Disk;
 use faults::{Action, Call, Crash, Fault, id_names, struck};
 use folder::Yaml;
@@ -66,6 +68,9 @@ pub type ShutdownHook = Box<dyn Fn(&SandboxNode) -> Result<()>>;
 /// containers, and whether a CNI configuration is published. It may change the first two.
 pub type Kubelet = Box<dyn FnMut(&mut Model, &mut BTreeSet<String>, bool) -> Result<()>>;
 
+/// Whether a TCP connection from the node is made; else why not.
+pub type Traffic = Box<dyn Fn(&Model, SocketAddrV4) -> Result<Option<String>>>;
+
 /// A node in a folder. Changes are on the disk when a call returns, so that the next process continues from there.
 pub struct SandboxNode {
     root: PathBuf,
@@ -76,6 +81,7 @@ pub struct SandboxNode {
     on_pause: Option<PauseHook>,
     on_shutdown: Option<ShutdownHook>,
     kubelet: RefCell<Option<Kubelet>>,
+    traffic: Option<Traffic>,
     /// True while a service's own program runs here.
     plays: bool,
     /// How far the sandbox's clock is ahead of the real one.
@@ -105,6 +111,7 @@ impl SandboxNode {
             on_pause: None,
             on_shutdown: None,
             kubelet: RefCell::new(None),
+            traffic: None,
             plays: false,
             ahead: Cell::default(),
             touches: Cell::new(0),
@@ -166,6 +173,13 @@ impl SandboxNode {
     #[must_use]
     pub fn with_kubelet(mut self, kubelet: Kubelet) -> Self {
         self.kubelet = RefCell::new(Some(kubelet));
+        self
+    }
+
+    /// What carries the node's connections.
+    #[must_use]
+    pub fn with_traffic(mut self, traffic: Traffic) -> Self {
+        self.traffic = Some(traffic);
         self
     }
 
@@ -787,6 +801,12 @@ impl Node for SandboxNode {
         let adapters = self.list(Listing::Adapters)?;
         let linked = adapters.iter().any(|(_, state)| matches!(state, State::Adapter(config) if near(config)));
         Ok(linked && !model.silent.contains(&neighbour))
+    }
+
+    fn connect(&self, to: SocketAddrV4, _limit: Duration) -> Result<Option<String>> {
+        self.alive()?;
+        let Some(traffic) = &self.traffic else { return Ok(Some("TIMEOUT".into())) };
+        traffic(&self.model()?, to)
     }
 
     fn bgp_sessions(&self) -> Result<BTreeSet<Ipv4Addr>> {

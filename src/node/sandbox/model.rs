@@ -131,6 +131,15 @@ pub struct Model {
     /// Peers to which it has a BGP session.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub bgp_sessions: BTreeSet<Ipv4Addr>,
+    /// Whether kube-proxy keeps load balancers for the cluster's services here.
+    #[serde(default = "yes", skip_serializing_if = "is_true")]
+    pub kube_proxy: bool,
+    /// HNS takes ACLs, and does not enforce them.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub acls_ignored: bool,
+    /// Images that no registry gives to this node.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub missing_images: BTreeSet<String>,
     /// Faults on demand, as in `CALICO_WIN_SANDBOX_FAULT`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<String>,
@@ -172,6 +181,10 @@ fn is_zero(seconds: &u32) -> bool {
 
 const fn yes() -> bool {
     true
+}
+
+const fn is_true(flag: &bool) -> bool {
+    *flag
 }
 
 const fn settle_seconds() -> u32 {

@@ -37,7 +37,8 @@ pub mod wide;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::net::Ipv4Addr;
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -246,6 +247,15 @@ impl Node for WindowsNode {
 
     fn answers(&self, neighbour: Ipv4Addr) -> Result<bool> {
         adapters::answers(neighbour)
+    }
+
+    fn connect(&self, to: SocketAddrV4, limit: Duration) -> Result<Option<String>> {
+        Ok(match TcpStream::connect_timeout(&to.into(), limit) {
+            Ok(_) => None,
+            Err(error) if error.kind() == ErrorKind::TimedOut => Some("TIMEOUT".into()),
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => Some("REFUSED".into()),
+            Err(error) => Some(format!("OTHER: {error}")),
+        })
     }
 
     fn bgp_sessions(&self) -> Result<BTreeSet<Ipv4Addr>> {

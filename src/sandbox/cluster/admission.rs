@@ -14,13 +14,22 @@ pub fn create(call: &Call<'_>, object: &mut Value) -> Result<(), Answer> {
     let namespace = &call.request.target.namespace;
     if call.resource.namespaced {
         let namespaces = core("namespaces");
-        if call.store.get(&Key::new(namespaces, "", namespace)).is_none() {
+        let Some(within) = call.store.get(&Key::new(namespaces, "", namespace)) else {
             return Err(Answer::not_found(namespaces, namespace));
+        };
+        if within["metadata"].get("deletionTimestamp").is_some() {
+            let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
+            let name = text(object, "/metadata/name").unwrap_or_default().to_owned();
+            return Err(Answer::forbidden(call.resource, &name, &why));
         }
     }
     match (call.resource.group, call.resource.plural) {
         ("", "secrets") => secret(object),
         ("", "pods") => pod(call, object),
+        ("", "services") => {
+            allocate(call, object);
+            Ok(())
+        }
         ("", "namespaces") => {
             let name = object["metadata"]["name"].clone();
             object["metadata"]["labels"]["kubernetes.io/metadata.name"] = name;
@@ -153,6 +162,31 @@ fn pod(call: &Call<'_>, pod: &mut Value) -> Result<(), Answer> {
     }
     pod_defaults(pod);
     Ok(())
+}
+
+/// The address of a new service, and its ports on the nodes.
+fn allocate(call: &Call<'_>, service: &mut Value) {
+    let taken = |field: &str, value: &Value| {
+        let ports = |service: &Value| service["spec"]["ports"].as_array().cloned().unwrap_or_default();
+        call.store
+            .list(core("services"), None)
+            .any(|(_, other)| other["spec"][field] == *value || ports(other).iter().any(|port| port[field] == *value))
+    };
+    let spec = &mut service["spec"];
+    if spec["type"].is_null() {
+        spec["type"] = "ClusterIP".into();
+    }
+    if spec["clusterIP"].is_null() {
+        let free = (1..=254).map(|last| Value::from(format!("10.96.100.{last}"))).find(|ip| !taken("clusterIP", ip));
+        spec["clusterIPs"] = json!([free]);
+        spec["clusterIP"] = free.unwrap_or_default();
+    }
+    if spec["type"] == "NodePort" {
+        let mut free = (30_000..32_768).map(Value::from).filter(|port| !taken("nodePort", port));
+        for port in spec["ports"].as_array_mut().into_iter().flatten() {
+            port["nodePort"] = free.next().unwrap_or_default();
+        }
+    }
 }
 
 /// The defaults of a pod that a drain or a reader may use.

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::admission::pod_defaults;
 use super::delete::{self, Options};
 use super::list::label_selector_matches;
-use super::resources::core;
+use super::resources::{core, served};
 use super::shared::Api;
 use super::store::{Key, Store, now, owner_reference, suffix, text};
 use super::table::condition;
@@ -48,6 +48,7 @@ fn reconcile(api: &Api) -> anyhow::Result<()> {
         keep_daemon_sets(&mut store);
         count_disruptions(&mut store);
         check_api_services(&mut store);
+        end_namespaces(&mut store);
     }
     if !api.faults.no_kubelet() {
         finish_terminating(&mut store);
@@ -61,7 +62,8 @@ fn all(store: &Store, plural: &str) -> Vec<(Key, Value)> {
 
 /// A ConfigMap `kube-root-ca.crt` and a service account `default` for each namespace.
 pub fn publish_root_ca(store: &mut Store, ca_pem: &str) {
-    for (namespace, _) in all(store, "namespaces") {
+    let alive = |(_, namespace): &(Key, Value)| namespace["metadata"].get("deletionTimestamp").is_none();
+    for (namespace, _) in all(store, "namespaces").into_iter().filter(alive) {
         let account = Key::new(core("serviceaccounts"), &namespace.name, "default");
         if store.get(&account).is_none() {
             store.create(core("serviceaccounts"), account, json!({"metadata": {}}));
@@ -233,6 +235,26 @@ fn check_api_services(store: &mut Store) {
             "reason": "ServiceNotFound", "message": message,
         }]});
         store.update(key, service);
+    }
+}
+
+/// A namespace that is being deleted ends with the last of its objects.
+fn end_namespaces(store: &mut Store) {
+    for (namespace, object) in all(store, "namespaces") {
+        if object["metadata"].get("deletionTimestamp").is_none() {
+            continue;
+        }
+        let mut left = false;
+        for resource in served(store.layout).filter(|resource| resource.namespaced) {
+            let keys: Vec<Key> = store.list(resource, Some(&namespace.name)).map(|(key, _)| key.clone()).collect();
+            for key in keys {
+                delete::end(store, resource, &key, &Options::default());
+                left |= store.get(&key).is_some();
+            }
+        }
+        if !left {
+            store.remove(&namespace);
+        }
     }
 }
 

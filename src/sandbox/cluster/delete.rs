@@ -103,7 +103,10 @@ pub fn check_uid(resource: &Resource, object: &Value, options: &Options) -> Resu
 /// delay any deletion.
 pub fn end(store: &mut Store, resource: &Resource, key: &Key, options: &Options) -> Option<Left> {
     let before = store.get(key)?.clone();
-    let held = before["metadata"]["finalizers"].as_array().is_some_and(|f| !f.is_empty());
+    let finalizers = |of: &str| before[of]["finalizers"].as_array().is_some_and(|f| !f.is_empty());
+    // A namespace ends when its contents have.
+    let namespace = resource.plural == "namespaces";
+    let held = finalizers("metadata") || namespace && finalizers("spec");
     let grace = grace(resource, &before, options);
     let already = before["metadata"]["deletionGracePeriodSeconds"].as_i64();
     if already.is_some_and(|a| a <= grace) && (grace > 0 || held) {
@@ -135,6 +138,10 @@ fn marked(resource: &Resource, mut object: Value, grace: i64) -> Value {
     let meta = &mut object["metadata"];
     meta["deletionTimestamp"] = at(end).into();
     meta["deletionGracePeriodSeconds"] = json!(grace);
+    if resource.plural == "namespaces" {
+        object["status"]["phase"] = "Terminating".into();
+    }
+    let meta = &mut object["metadata"];
     if resource.generation && first {
         meta["generation"] = json!(generation.unwrap_or(0) + 1);
     }

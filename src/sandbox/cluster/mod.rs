@@ -67,6 +67,14 @@ use shared::Api;
 use store::{Key, Store};
 use tokens::TokenKey;
 
+/// A container that has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ended {
+    pub name: String,
+    /// Its last words, if it failed.
+    pub failure: Option<String>,
+}
+
 /// A running cluster; it stops when dropped.
 pub struct EmbeddedCluster {
     api: Arc<Api>,
@@ -159,8 +167,59 @@ impl EmbeddedCluster {
         Ok(pods)
     }
 
+    /// The pods on Linux nodes that have not ended.
+    pub fn pods_on_linux(&self) -> Result<Vec<Value>> {
+        let mut store = self.api.store();
+        store.enter()?;
+        let nodes = store.list(resources::core("nodes"), None).map(|(_, node)| node);
+        let linux: Vec<String> = nodes
+            .filter(|node| node["metadata"]["labels"]["kubernetes.io/os"] == "linux")
+            .filter_map(|node| text(node, "/metadata/name").map(str::to_owned))
+            .collect();
+        let is_there = |pod: &&Value| {
+            let over = matches!(text(pod, "/status/phase"), Some("Succeeded" | "Failed"));
+            let ending = pod["metadata"].get("deletionTimestamp").is_some();
+            !over && !ending && text(pod, "/spec/nodeName").is_some_and(|node| linux.iter().any(|one| one == node))
+        };
+        let pods = store.list(resources::core("pods"), None).map(|(_, pod)| pod).filter(is_there).cloned().collect();
+        store.leave()?;
+        Ok(pods)
+    }
+
     /// kubelet reports that a pod runs, and has this address.
     pub fn pod_runs(&self, pod: &Value, ip: Ipv4Addr) -> Result<()> {
+        self.report(pod, |now| {
+            controllers::runs(now);
+            now["status"]["podIP"] = ip.to_string().into();
+            now["status"]["podIPs"] = json!([{"ip": ip}]);
+        })
+    }
+
+    /// kubelet reports why a pod's containers do not start.
+    pub fn pod_waits(&self, pod: &Value, reason: &str, message: &str) -> Result<()> {
+        self.report(pod, |now| {
+            let names = pod["spec"]["containers"].as_array().into_iter().flatten();
+            let waits = |one: &Value| json!({"name": one["name"], "ready": false, "state": {"waiting": {"reason": reason, "message": message}}});
+            now["status"]["containerStatuses"] = names.map(waits).collect::<Vec<_>>().into();
+        })
+    }
+
+    /// kubelet reports that all containers of a pod have ended.
+    pub fn pod_ended(&self, pod: &Value, containers: &[Ended]) -> Result<()> {
+        self.report(pod, |now| {
+            let ended = |one: &Ended| {
+                let (code, reason) = if one.failure.is_some() { (1, "Error") } else { (0, "Completed") };
+                let message = one.failure.as_ref().map(|failure| format!("{failure}\n"));
+                json!({"name": one.name, "ready": false, "state": {"terminated": {"exitCode": code, "reason": reason, "message": message}}})
+            };
+            now["status"]["containerStatuses"] = containers.iter().map(ended).collect::<Vec<_>>().into();
+            let failed = containers.iter().any(|one| one.failure.is_some());
+            now["status"]["phase"] = if failed { "Failed" } else { "Succeeded" }.into();
+        })
+    }
+
+    /// Changes a pod, if it is still this one.
+    fn report(&self, pod: &Value, change: impl FnOnce(&mut Value)) -> Result<()> {
         let mut store = self.api.store();
         store.enter()?;
         let key = |part| text(pod, part).unwrap_or_default().to_owned();
@@ -168,10 +227,11 @@ impl EmbeddedCluster {
         if let Some(mut now) = store.get(&key).cloned()
             && now["metadata"]["uid"] == pod["metadata"]["uid"]
         {
-            controllers::runs(&mut now);
-            now["status"]["podIP"] = ip.to_string().into();
-            now["status"]["podIPs"] = json!([{"ip": ip}]);
-            store.update(key, now);
+            let before = now.clone();
+            change(&mut now);
+            if now != before {
+                store.update(key, now);
+            }
         }
         store.leave()
     }

@@ -1,5 +1,6 @@
 //! `verify`: every probe holds on a sandbox, and each is seen to fail, with its reason, when one fact is otherwise.
 
+use std::collections::BTreeMap;
 use std::fs;
 
 use calicoctl_win::node::sandbox::model::{Model, Name};
@@ -7,7 +8,10 @@ use calicoctl_win::verify::probes;
 use serde_json::{Value, json};
 
 use crate::lab::Lab;
+use crate::stories::credentials::cluster;
 use crate::tokens::aged;
+
+const NAMESPACE: &str = "calicoctl-win-verify";
 
 fn edit(lab: &Lab, change: impl FnOnce(&mut Model)) {
     lab.edit_yaml(|yaml| {
@@ -29,7 +33,8 @@ fn every_probe_holds_on_an_installed_node() {
     let report = lab.run("verify -o json --junit-file verify.xml").exits(0).json();
     let ids: Vec<&str> =
         report["probes"].as_array().unwrap().iter().map(|probe| probe["id"].as_str().unwrap()).collect();
-    assert_eq!(ids, probes().map(|probe| probe.id).collect::<Vec<_>>());
+    let looking = probes().filter(|probe| !["pods", "policy"].contains(&probe.group)).map(|probe| probe.id);
+    assert_eq!(ids, looking.collect::<Vec<_>>());
     assert!(report["probes"].as_array().unwrap().iter().all(|probe| probe["verdict"] == "ok"), "{report:#}");
     let answered = |id: &str| probe(&report, id)["answered"].as_str().unwrap().to_owned();
     insta::assert_snapshot!(
@@ -97,6 +102,55 @@ fn each_probe_fails_when_its_fact_is_otherwise() {
                 affinity["spec"]["state"] = "pendingDeletion".into();
             });
         }),
+        (
+            "PodsStart",
+            "",
+            "server-windows-11851a84 does not run: kubelet has not said anything about it, for 20 s",
+            |lab| {
+                edit(lab, |model| model.services.get_mut(&Name::new("kubelet")).unwrap().pid = None);
+            },
+        ),
+        ("NodeToPod", "", "this machine to 192.168.0.7:8080: no answer within 20 s (TIMEOUT)", |lab| {
+            edit(lab, |model| {
+                model.networks.get_mut(&Name::new("Calico")).unwrap().endpoints.remove(&Name::new("Calico_ep"));
+            });
+        }),
+        ("PodToPod", "", "a pod on this node to pod 192.168.0.7:8080: no answer within 20 s (TIMEOUT)", |lab| {
+            edit(lab, |model| model.services.get_mut(&Name::new("CalicoFelix")).unwrap().pid = None);
+        }),
+        ("PodToLinux", "", "a pod on this node to Linux pod 192.168.10.10:8080: no answer", |lab| {
+            edit(lab, |model| model.networks.get_mut(&Name::new("Calico")).unwrap().vsid = Some(4099));
+        }),
+        ("LinuxToPod", "", "a pod on the Linux node to pod 192.168.0.7:8080: no answer within 20 s", |lab| {
+            lab.edit_object("nodes", "win-a1", |node| {
+                node["metadata"]["annotations"]["projectcalico.org/VXLANTunnelMACAddr"] = "00:15:5d:00:00:01".into();
+            });
+        }),
+        ("ServiceVip", "", "a pod on this node to service 10.96.100.1:80: no answer", |lab| {
+            edit(lab, |model| model.kube_proxy = false);
+        }),
+        ("NodePort", "", "a pod on the Linux node to NodePort 10.20.0.99:30000: no answer", |lab| {
+            lab.edit_object("nodes", "win-a1", |node| node["status"]["addresses"][0]["address"] = "10.20.0.99".into());
+        }),
+        (
+            "PodDns",
+            "",
+            "not resolved (lookup server-11851a84.calicoctl-win-verify.svc.cluster.local: i/o timeout)",
+            |lab| {
+                lab.edit_object("endpointslices.discovery.k8s.io", "kube-dns-8x2fk", |slice| {
+                    slice["endpoints"][0]["conditions"]["ready"] = false.into();
+                });
+            },
+        ),
+        ("PodEgress", "", "a pod on this node to address 10.20.0.10:6443: no answer", |lab| {
+            lab.edit_object("ippools.crd.projectcalico.org", "default-ipv4-ippool", |pool| {
+                pool["spec"]["natOutgoing"] = false.into();
+            });
+        }),
+        ("PolicyDeny", "", "the pod client-denied-11851a84 connects to ", |lab| {
+            edit(lab, |model| model.acls_ignored = true);
+        }),
+        ("PolicyAllow", "api POST /apis/networking.k8s.io/*#2=422", "a rule of this cluster forbids it", |_| ()),
         ("ClusterDns", "", "the service kube-dns (10.96.0.10) has no ready endpoint", |lab| {
             lab.edit_object("endpointslices.discovery.k8s.io", "kube-dns-8x2fk", |slice| {
                 slice["endpoints"][0]["conditions"]["ready"] = false.into();
@@ -108,24 +162,221 @@ fn each_probe_fails_when_its_fact_is_otherwise() {
         assert!(turned.contains(&row.id), "no fact is turned for {}", row.id);
     }
     let installed = Lab::installed();
+    let groups: BTreeMap<&str, &str> = probes().map(|probe| (probe.id, probe.group)).collect();
     for (id, fault, reason, turn) in turns {
         let lab = installed.copy();
         turn(&lab);
-        let report = lab.fails_at(fault, "verify -o json").exits(11).json();
+        let words = match groups[id] {
+            "pods" => "verify --pods --start-timeout 20s -o json",
+            "policy" => "verify --pods --demo -o json",
+            _ => "verify -o json",
+        };
+        let report = lab.fails_at(fault, words).exits(11).json();
         let probe = probe(&report, id);
         assert_eq!(probe["verdict"], "fail", "{id}: {report:#}");
         let answered = probe["answered"].as_str().unwrap();
         assert!(answered.contains(reason), "{id}: {answered}");
         assert!(probe["fix"].is_string(), "{probe:#}");
         assert_eq!(report["success"], json!(false));
+        assert_eq!(left(&lab), [""; 0], "{id}");
     }
 }
 
-/// The node's token is from a month ago.
+/// The objects of verify in the cluster.
+fn left(lab: &Lab) -> Vec<String> {
+    let is_its =
+        |(_, name, object): &(String, String, Value)| name == NAMESPACE || object["metadata"]["namespace"] == NAMESPACE;
+    lab.objects().into_iter().filter(is_its).map(|(kind, name, _)| format!("{kind} {name}")).collect()
+}
+
+#[test]
+fn every_probe_through_pods_holds_and_nothing_is_left() {
+    let lab = Lab::installed();
+    let before = lab.picture();
+    let report = lab.run("verify --pods -o json").exits(0).json();
+    let ids: Vec<&str> =
+        report["probes"].as_array().unwrap().iter().map(|probe| probe["id"].as_str().unwrap()).collect();
+    assert_eq!(ids, probes().filter(|probe| probe.group != "policy").map(|probe| probe.id).collect::<Vec<_>>());
+    let all = report["probes"].as_array().unwrap();
+    assert!(all.iter().all(|probe| probe["verdict"] == "ok"), "{report:#}");
+    let answers: Vec<&str> = all[ids.len() - 9..].iter().map(|probe| probe["answered"].as_str().unwrap()).collect();
+    insta::assert_snapshot!(answers.join("\n"), @r"
+    a pod runs with 192.168.0.7
+    this machine connects to 192.168.0.7:8080
+    a pod on this node connects to pod 192.168.0.7:8080
+    a pod on this node connects to Linux pod 192.168.10.10:8080
+    a pod on the Linux node connects to pod 192.168.0.7:8080
+    a pod on this node connects to service 10.96.100.1:80
+    a pod on the Linux node connects to NodePort 10.20.0.21:30000
+    a pod on this node connects to name server-11851a84.calicoctl-win-verify.svc.cluster.local:80
+    a pod on this node connects to address 10.20.0.10:6443
+    ");
+    let notes: Vec<&str> = report["notes"].as_array().unwrap().iter().map(|note| note.as_str().unwrap()).collect();
+    insta::assert_snapshot!(notes.join("\n"), @r"
+    pods are started in namespace calicoctl-win-verify and removed afterwards: registry.k8s.io/e2e-test-images/agnhost:2.53 here, registry.k8s.io/e2e-test-images/agnhost:2.53 on linux-1
+    the images are pulled without a secret; for a private registry give --pull-secret NAMESPACE/NAME
+    ");
+    assert_eq!((left(&lab), &report["left"]), (Vec::new(), &json!([])));
+    lab.picture().same_as(&before);
+    // A cordoned node is tested too.
+    let _cordoned = lab.run("node cordon -y").exits(0);
+    let _again = lab.run("verify --pods").exits(0);
+    assert_eq!(left(&lab), [""; 0]);
+}
+
+/// The node's token is from a year ago.
 fn expire(lab: &Lab) {
     let path = lab.on_node("C/CalicoWindows/calico-kube-config");
     let mut kubeconfig: Value = serde_yaml::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
     let token = &mut kubeconfig["users"][0]["user"]["token"];
     *token = aged(&lab.read("cluster/pki/sa.key"), token.as_str().unwrap(), |_| 400 * 86_400).into();
     fs::write(&path, serde_yaml::to_string(&kubeconfig).unwrap()).unwrap();
+}
+
+#[test]
+fn what_the_user_must_know_is_said_before_a_pod_is_started() {
+    let installed = Lab::installed();
+    let refused = |lab: &Lab, words: &str, code: i32, id: &str| {
+        let result = lab.run(&format!("verify --pods -o json {words}")).exits(code).json();
+        assert_eq!(result["error"]["id"], id, "{result:#}");
+        assert!(lab.objects().iter().all(|(kind, ..)| kind != "pods" || !left(lab).contains(kind)), "{id}");
+        result["error"]["what"].as_str().unwrap().to_owned()
+    };
+    let what = refused(&installed, "--pull-secret default/nowhere", 24, "VerifyPullSecret");
+    assert_eq!(what, "there is no secret nowhere in namespace default");
+
+    let lab = installed.copy();
+    lab.edit_object("nodes", "linux-1", |node| node["status"]["conditions"][1]["status"] = "False".into());
+    let report = lab.run("verify --pods -o json").exits(0).json();
+    for id in ["PodToLinux", "LinuxToPod", "NodePort"] {
+        let probe = probe(&report, id);
+        assert_eq!((&probe["verdict"], &probe["answered"]), (&json!("skip"), &json!("no Linux node is Ready")), "{id}");
+    }
+    assert!(report["notes"].to_string().contains("no Linux node is Ready: PodToLinux"), "{report:#}");
+
+    let lab = installed.copy();
+    lab.add_object(
+        "namespaces",
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "uid": "1"}}),
+    );
+    refused(&lab, "", 13, "VerifyNamespaceForeign");
+    assert!(!left(&lab).iter().any(|name| name.contains("11851a84")));
+
+    let lab = installed.copy();
+    let user = cluster(&lab).kubeconfig_of("jane", None).unwrap();
+    lab.write("jane.yaml", user);
+    let rights = ["nodes", "namespaces"]
+        .map(|resource| json!({"apiGroups": [""], "resources": [resource], "verbs": ["get", "list"]}));
+    let of = |kind: &str, more: Value| {
+        let mut object = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": {"name": "jane", "uid": "2"}});
+        object.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        object
+    };
+    lab.add_object("clusterroles.rbac.authorization.k8s.io", of("ClusterRole", json!({"rules": rights})));
+    let subjects = json!([{"kind": "User", "name": "jane", "apiGroup": "rbac.authorization.k8s.io"}]);
+    let role = json!({"kind": "ClusterRole", "name": "jane", "apiGroup": "rbac.authorization.k8s.io"});
+    lab.add_object(
+        "clusterrolebindings.rbac.authorization.k8s.io",
+        of("ClusterRoleBinding", json!({"subjects": subjects, "roleRef": role})),
+    );
+    let what = refused(&lab, "--kubeconfig jane.yaml", 17, "VerifyRights");
+    for right in ["create pods", "delete services", "create namespaces"] {
+        assert!(what.contains(right), "{what}");
+    }
+    assert_eq!(left(&lab), [""; 0]);
+}
+
+#[test]
+fn images_and_the_secret_with_which_they_are_pulled_can_be_named() {
+    let lab = Lab::installed();
+    let data = json!({".dockerconfigjson": "e30="});
+    lab.add_object(
+        "secrets",
+        json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/dockerconfigjson", "data": data,
+            "metadata": {"name": "registry", "namespace": "default", "uid": "3"},
+        }),
+    );
+    let images =
+        "--image-windows registry.example/win:1 --image-linux registry.example/linux:1 --pull-secret default/registry";
+    // It ends right after its first pod was created.
+    let words = format!("verify --pods {images}");
+    let _killed = lab.fails_at("api POST /api/v1/namespaces/*/pods#2=exit-after", &words).exits(137);
+    for (role, image) in [("server-windows", "win"), ("server-linux", "linux")] {
+        let pod = lab.object("pods", &format!("{role}-11851a84")).unwrap();
+        assert_eq!(pod["spec"]["containers"][0]["image"], format!("registry.example/{image}:1"));
+        assert_eq!(pod["spec"]["imagePullSecrets"], json!([{"name": "pull-11851a84"}]));
+        assert_eq!(pod["spec"]["automountServiceAccountToken"], false);
+    }
+    assert_eq!(lab.object("secrets", "pull-11851a84").unwrap()["data"], data);
+    edit(&lab, |model| assert!(model.missing_images.insert("registry.example/win:1".into())));
+    let report = lab.run(&format!("{words} --start-timeout 30s -o json")).exits(11).json();
+    let answered = probe(&report, "PodsStart")["answered"].as_str().unwrap();
+    assert!(answered.contains("ErrImagePull: failed to pull and unpack image"), "{answered}");
+    assert_eq!(probe(&report, "ServiceVip")["verdict"], "skip");
+    assert_eq!(left(&lab), [""; 0]);
+}
+
+#[test]
+fn what_a_killed_verify_left_is_removed_by_resume_or_by_the_next_one() {
+    let installed = Lab::installed();
+    for point in [
+        "POST /api/v1/namespaces=exit-after",
+        "POST /api/v1/namespaces/*/pods#2=exit-after",
+        "POST /api/v1/namespaces/*/services=exit-after",
+        "DELETE /api/v1/namespaces/*/pods/*=exit-after",
+    ] {
+        for (words, said) in [
+            ("resume -y", "Removed the pods that verify (run "),
+            ("verify --pods", "were removed"),
+            ("verify --remove", "removed what verify (run "),
+        ] {
+            let lab = installed.copy();
+            let _killed = lab.fails_at(&format!("api {point}"), "verify --pods").exits(137);
+            assert!(!left(&lab).is_empty(), "{point}");
+            let output = lab.run(words).exits(0);
+            assert!(output.stdout.contains(said), "{point}: {output}");
+            assert_eq!(left(&lab), [""; 0], "{point}, {words}");
+            assert!(!lab.on_node("C/ProgramData/calicoctl-win/state/verify.json").exists());
+        }
+    }
+    let nothing = installed.run("verify --remove").exits(0);
+    assert!(nothing.stdout.contains("nothing to do: verify left nothing"), "{nothing}");
+}
+
+#[test]
+fn a_demo_leaves_its_policies_and_pods_until_it_is_removed() {
+    let lab = Lab::installed();
+    let shown = lab.run("verify --pods --demo").exits(0).stdout;
+    for part in ["[ OK ] PolicyDeny", "[ OK ] PolicyAllow", "calicoctl-win verify --remove --sandbox node"] {
+        assert!(shown.contains(part), "no {part} in {shown}");
+    }
+    let names = left(&lab);
+    for part in [
+        "pods server-windows-11851a84",
+        "networkpolicies.networking.k8s.io deny-all-11851a84",
+        "pods client-denied-11851a84",
+    ] {
+        assert!(names.iter().any(|name| name == part), "no {part} in {names:?}");
+    }
+    // It is no interrupted run.
+    let _nothing = lab.run("resume -y").exits(0);
+    assert_eq!(left(&lab), names);
+    let _removed = lab.run("verify --remove").exits(0);
+    assert_eq!(left(&lab), [""; 0]);
+}
+
+/// An administrator may create the namespace, with the rights in it, so that nobody else needs to.
+#[test]
+fn a_namespace_that_verify_did_not_create_stays() {
+    let lab = Lab::installed();
+    let cluster = cluster(&lab);
+    let labels = json!({"app.kubernetes.io/managed-by": "calicoctl-win"});
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}});
+    cluster.as_admin(&http::Method::POST, "/api/v1/namespaces", Some(&namespace)).unwrap();
+    drop(cluster);
+    let _done = lab.run("verify --pods").exits(0);
+    let names = left(&lab);
+    assert!(names.contains(&format!("namespaces {NAMESPACE}")), "{names:?}");
+    assert!(!names.iter().any(|name| name.contains("11851a84")), "{names:?}");
 }

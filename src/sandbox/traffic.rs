@@ -1,0 +1,349 @@
+//! Whether a TCP connection in the sandbox's cluster is made: the way from the source through endpoint, network, VSID,
+//! route and policy to a program that listens. Nothing is sent; the facts are those of `node.yaml` and of the cluster.
+
+use std::net::Ipv4Addr;
+
+use anyhow::Result;
+use http::Method;
+use ipnet::Ipv4Net;
+use serde_json::Value;
+
+use super::cluster::{EmbeddedCluster, text};
+use crate::item::NetworkKind;
+use crate::node::hns::is_acl;
+use crate::node::sandbox::model::{Endpoint, Model, Name, NodeNetwork};
+use crate::node::sandbox::router_mac;
+
+/// The network of pods, and the endpoint for the host on it.
+const NETWORK: &str = "Calico";
+const HOST_ENDPOINT: &str = "Calico_ep";
+
+/// Why there is no connection, as agnhost prints it.
+pub type NoConnection = String;
+
+/// Where a connection begins.
+#[derive(Clone, Copy)]
+pub enum Source<'a> {
+    /// The Windows node itself.
+    Node,
+    /// A pod, on any node.
+    Pod(&'a Value),
+}
+
+/// What the cluster and the node have, read once.
+pub struct Traffic<'a> {
+    model: &'a Model,
+    node: &'a str,
+    pods: Vec<Value>,
+    services: Vec<Value>,
+    slices: Vec<Value>,
+    nodes: Vec<Value>,
+    policies: Vec<Value>,
+    pools: Vec<Value>,
+    vni: u64,
+}
+
+fn timeout<T>() -> Result<T, NoConnection> {
+    Err("TIMEOUT".into())
+}
+
+impl<'a> Traffic<'a> {
+    /// # Errors
+    /// When the cluster's state cannot be read.
+    pub fn read(cluster: &EmbeddedCluster, node: &'a str, model: &'a Model) -> Result<Self> {
+        let list = |path: &str| -> Result<Vec<Value>> {
+            let listed = cluster.as_admin(&Method::GET, path, None)?;
+            Ok(listed["items"].as_array().cloned().unwrap_or_default())
+        };
+        let calico = |plural: &str| {
+            list(&format!("/apis/crd.projectcalico.org/v1/{plural}"))
+                .or_else(|_| list(&format!("/apis/projectcalico.org/v3/{plural}")))
+        };
+        let felix = calico("felixconfigurations")?;
+        let felix = felix.iter().find(|felix| felix["metadata"]["name"] == "default");
+        Ok(Self {
+            model,
+            node,
+            pods: list("/api/v1/pods")?,
+            services: list("/api/v1/services")?,
+            slices: list("/apis/discovery.k8s.io/v1/endpointslices")?,
+            nodes: list("/api/v1/nodes")?,
+            policies: list("/apis/networking.k8s.io/v1/networkpolicies")?,
+            pools: calico("ippools")?,
+            vni: felix.and_then(|felix| felix["spec"]["vxlanVNI"].as_u64()).unwrap_or(4096),
+        })
+    }
+
+    /// Connects to `HOST:PORT`.
+    ///
+    /// # Errors
+    /// As agnhost prints it.
+    pub fn connect(&self, from: Source<'_>, to: &str) -> Result<(), NoConnection> {
+        let (host, port) = to.rsplit_once(':').ok_or("OTHER: missing port in address")?;
+        let port = port.parse().map_err(|_| format!("OTHER: unknown port {port}"))?;
+        let ip = host.parse().or_else(|_| self.resolve(from, host))?;
+        self.reach(from, ip, port)
+    }
+
+    /// Asks the cluster's DNS.
+    fn resolve(&self, from: Source<'_>, name: &str) -> Result<Ipv4Addr, NoConnection> {
+        let dns = self.service("kube-system", "kube-dns").and_then(|dns| address(&dns["spec"]["clusterIP"]));
+        let failed = |why: &str| format!("DNS: lookup {name}: {why}");
+        let dns = dns.ok_or_else(|| failed("no such host"))?;
+        self.reach(from, dns, 53).map_err(|_| failed("i/o timeout"))?;
+        let mut parts = name.split('.');
+        let (service, namespace) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        let found = self.service(namespace, service).filter(|_| parts.next() == Some("svc"));
+        found.and_then(|found| address(&found["spec"]["clusterIP"])).ok_or_else(|| failed("no such host"))
+    }
+
+    fn service(&self, namespace: &str, name: &str) -> Option<&Value> {
+        let is_it = |one: &&Value| one["metadata"]["namespace"] == namespace && one["metadata"]["name"] == name;
+        self.services.iter().find(is_it)
+    }
+
+    fn reach(&self, from: Source<'_>, to: Ipv4Addr, port: u64) -> Result<(), NoConnection> {
+        let virtual_ip = |service: &&Value| address(&service["spec"]["clusterIP"]) == Some(to);
+        if let Some(service) = self.services.iter().find(virtual_ip) {
+            return self.service_port(from, service, "port", port);
+        }
+        if let Some(node) = self.nodes.iter().find(|node| internal_ip(node) == Some(to)) {
+            let published = self.services.iter().find(|service| has_port(service, "nodePort", port).is_some());
+            return match published {
+                // Windows forwards it only if the machine has the address.
+                Some(service) if node["metadata"]["name"] == self.node && self.has_address(to) => {
+                    self.service_port(Source::Node, service, "nodePort", port)
+                }
+                Some(_) if node["metadata"]["name"] == self.node => timeout(),
+                _ => self.outside(from, to),
+            };
+        }
+        let has_it = |pod: &&Value| address(&pod["status"]["podIP"]) == Some(to) && pod["spec"]["hostNetwork"] != true;
+        match self.pods.iter().find(has_it) {
+            Some(pod) if self.is_here(pod) => self.pod_here(from, pod, port),
+            Some(pod) => {
+                self.to_other_node(from)?;
+                listens(pod, port)
+            }
+            // An endpoint of the cluster's own, such as CoreDNS.
+            None if self.slices.iter().any(|slice| endpoints(slice).any(|ip| ip == to)) => self.to_other_node(from),
+            None => self.outside(from, to),
+        }
+    }
+
+    fn is_here(&self, pod: &Value) -> bool {
+        text(pod, "/spec/nodeName") == Some(self.node)
+    }
+
+    fn on_windows(&self, from: Source<'_>) -> bool {
+        match from {
+            Source::Node => true,
+            Source::Pod(pod) => self.is_here(pod),
+        }
+    }
+
+    /// kube-proxy's load balancers. `field`: which number of the service's ports was asked for.
+    fn service_port(&self, from: Source<'_>, service: &Value, field: &str, port: u64) -> Result<(), NoConnection> {
+        if self.on_windows(from) {
+            // Its source address is that of the host's endpoint.
+            let works = self.model.kube_proxy && self.network().is_some_and(|network| host_endpoint(network).is_some());
+            if !works {
+                return timeout();
+            }
+        }
+        let Some(target) = has_port(service, field, port) else { return timeout() };
+        let name = text(service, "/metadata/name").unwrap_or_default();
+        let of_service =
+            |slice: &&Value| slice["metadata"]["labels"]["kubernetes.io/service-name"].as_str() == Some(name);
+        let slices = self.slices.iter().filter(of_service).flat_map(endpoints);
+        let selector = service["spec"]["selector"].as_object();
+        let selected = self.pods.iter().filter(|pod| {
+            let runs = text(pod, "/status/phase") == Some("Running");
+            let labels = &pod["metadata"]["labels"];
+            let same = pod["metadata"]["namespace"] == service["metadata"]["namespace"];
+            runs && same && selector.is_some_and(|all| all.iter().all(|(name, value)| labels[name] == *value))
+        });
+        let Some(backend) = slices.chain(selected.filter_map(|pod| address(&pod["status"]["podIP"]))).next() else {
+            return timeout();
+        };
+        self.reach(from, backend, target)
+    }
+
+    fn network(&self) -> Option<&NodeNetwork> {
+        self.model.networks.get(&Name::new(NETWORK))
+    }
+
+    fn endpoint(&self, pod: &Value) -> Option<&Endpoint> {
+        let ip = address(&pod["status"]["podIP"])?;
+        self.network()?.endpoints.values().find(|endpoint| endpoint.ip == ip && endpoint.container.is_some())
+    }
+
+    fn has_address(&self, ip: Ipv4Addr) -> bool {
+        self.model.adapters.iter().any(|adapter| adapter.addresses.iter().any(|cidr| cidr.addr() == ip))
+    }
+
+    /// To a pod on the Windows node.
+    fn pod_here(&self, from: Source<'_>, pod: &Value, port: u64) -> Result<(), NoConnection> {
+        let (Some(network), Some(endpoint)) = (self.network(), self.endpoint(pod)) else { return timeout() };
+        match from {
+            Source::Node if host_endpoint(network).is_none() => return timeout(),
+            Source::Node => return listens(pod, port),
+            Source::Pod(source) if self.is_here(source) => {
+                let Some(own) = self.endpoint(source) else { return timeout() };
+                if blocks(own, "Out") {
+                    return timeout();
+                }
+            }
+            Source::Pod(_) => self.arrives_here(network)?,
+        }
+        // The CNI plugin closes a new pod until Felix opens it.
+        let felix = self.model.services.get(&Name::new("CalicoFelix"));
+        if felix.is_some_and(|felix| felix.pid.is_none()) || blocks(endpoint, "In") {
+            return timeout();
+        }
+        if let Source::Pod(source) = from
+            && !self.model.acls_ignored
+            && !self.is_allowed(source, pod)
+        {
+            return timeout();
+        }
+        listens(pod, port)
+    }
+
+    /// Whether the network policies that select a pod let another in.
+    fn is_allowed(&self, from: &Value, to: &Value) -> bool {
+        let labels = |pod: &Value, selector: &Value| {
+            let wanted = selector["matchLabels"].as_object();
+            wanted.is_none_or(|all| all.iter().all(|(name, value)| pod["metadata"]["labels"][name] == *value))
+        };
+        let is_for = |policy: &&Value| {
+            policy["metadata"]["namespace"] == to["metadata"]["namespace"] && labels(to, &policy["spec"]["podSelector"])
+        };
+        let mut policies = self.policies.iter().filter(is_for).peekable();
+        if policies.peek().is_none() {
+            return true;
+        }
+        let same = from["metadata"]["namespace"] == to["metadata"]["namespace"];
+        policies.flat_map(|policy| policy["spec"]["ingress"].as_array().into_iter().flatten()).any(|rule| {
+            let peers = rule["from"].as_array();
+            peers.is_none_or(|peers| peers.iter().any(|peer| same && labels(from, &peer["podSelector"])))
+        })
+    }
+
+    /// The way out of the Windows node, to pods of another one.
+    fn to_other_node(&self, from: Source<'_>) -> Result<(), NoConnection> {
+        let source = match from {
+            Source::Pod(source) if !self.is_here(source) => return Ok(()),
+            Source::Pod(source) => Some(source),
+            Source::Node => None,
+        };
+        let Some(network) = self.network() else { return timeout() };
+        if source.is_some_and(|source| self.endpoint(source).is_none_or(|own| blocks(own, "Out"))) {
+            return timeout();
+        }
+        self.carries(network)
+    }
+
+    /// Whether packets of the network reach other nodes, and theirs this one.
+    fn carries(&self, network: &NodeNetwork) -> Result<(), NoConnection> {
+        if !network.management_ip.is_some_and(|ip| self.has_address(ip)) {
+            return timeout();
+        }
+        let works = match network.kind {
+            NetworkKind::Overlay => network.vsid.map(u64::from) == Some(self.vni),
+            _ => !self.model.bgp_sessions.is_empty(),
+        };
+        if works { Ok(()) } else { timeout() }
+    }
+
+    /// Other nodes send to the address and the MAC that the Node's annotations have.
+    fn arrives_here(&self, network: &NodeNetwork) -> Result<(), NoConnection> {
+        self.carries(network)?;
+        let node = self.nodes.iter().find(|node| node["metadata"]["name"] == self.node);
+        let told = |name: &str| {
+            let key = format!("projectcalico.org/{name}");
+            node.and_then(|node| node["metadata"]["annotations"][&key].as_str()).unwrap_or_default()
+        };
+        let ip = told("IPv4Address").split('/').next().unwrap_or_default();
+        let right = network.management_ip.is_some_and(|own| own.to_string() == ip);
+        let mac = router_mac(NETWORK, network);
+        if right && (network.kind != NetworkKind::Overlay || mac.as_deref() == Some(told("VXLANTunnelMACAddr"))) {
+            Ok(())
+        } else {
+            timeout()
+        }
+    }
+
+    /// To an address that is no pod's and no service's.
+    fn outside(&self, from: Source<'_>, to: Ipv4Addr) -> Result<(), NoConnection> {
+        if self.model.silent.contains(&to) {
+            return timeout();
+        }
+        if !self.on_windows(from) {
+            return Ok(());
+        }
+        if let Source::Pod(source) = from {
+            let Some(own) = self.endpoint(source).filter(|own| !blocks(own, "Out")) else { return timeout() };
+            // The way back needs the node's own address as source.
+            let of_pod = |pool: &&Value| {
+                let cidr = pool["spec"]["cidr"].as_str().and_then(|cidr| cidr.parse::<Ipv4Net>().ok());
+                cidr.is_some_and(|cidr| cidr.contains(&own.ip))
+            };
+            if self.pools.iter().find(of_pod).is_none_or(|pool| pool["spec"]["natOutgoing"] != true) {
+                return timeout();
+            }
+        }
+        let routed = self.model.adapters.iter().any(|adapter| {
+            let near = adapter.addresses.iter().any(|net| net.contains(&to));
+            near || adapter.gateway.is_some_and(|gateway| !self.model.silent.contains(&gateway))
+        });
+        if routed { Ok(()) } else { timeout() }
+    }
+}
+
+fn address(value: &Value) -> Option<Ipv4Addr> {
+    value.as_str()?.parse().ok()
+}
+
+fn internal_ip(node: &Value) -> Option<Ipv4Addr> {
+    let addresses = node["status"]["addresses"].as_array()?;
+    address(&addresses.iter().find(|one| one["type"] == "InternalIP")?["address"])
+}
+
+/// The addresses of a slice that are ready.
+fn endpoints(slice: &Value) -> impl Iterator<Item = Ipv4Addr> {
+    let all = slice["endpoints"].as_array().into_iter().flatten();
+    let ready = all.filter(|endpoint| endpoint["conditions"]["ready"] != false);
+    ready.flat_map(|endpoint| endpoint["addresses"].as_array().into_iter().flatten()).filter_map(address)
+}
+
+/// The target port of a service's port; `field` is `port` or `nodePort`.
+fn has_port(service: &Value, field: &str, port: u64) -> Option<u64> {
+    let ports = service["spec"]["ports"].as_array()?;
+    let found = ports.iter().find(|one| one[field].as_u64() == Some(port))?;
+    found["targetPort"].as_u64().or_else(|| found["port"].as_u64())
+}
+
+fn host_endpoint(network: &NodeNetwork) -> Option<&Endpoint> {
+    network.endpoints.get(&Name::new(HOST_ENDPOINT))
+}
+
+/// Whether an ACL of an endpoint blocks everything in a direction.
+fn blocks(endpoint: &Endpoint, direction: &str) -> bool {
+    let mut acls = endpoint.policies.iter().filter(|policy| is_acl(policy));
+    acls.any(|acl| {
+        acl["Action"] == "Block" && acl["Direction"] == direction && acl["RemoteAddresses"].as_str().is_none()
+    })
+}
+
+/// Whether a program of a pod listens on a port; of a program that the sandbox does not know, every port is open.
+fn listens(pod: &Value, port: u64) -> Result<(), NoConnection> {
+    let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
+    let mut programs = containers.map(super::agnhost::Program::of).peekable();
+    let open = |program: super::agnhost::Program| match program {
+        super::agnhost::Program::Serves(own) => own == port,
+        super::agnhost::Program::Connects(_) => false,
+        super::agnhost::Program::Unknown => true,
+    };
+    if programs.any(open) { Ok(()) } else { Err("REFUSED".into()) }
+}
