@@ -22,6 +22,7 @@
         'Repair-CalicoNode',
         'Resume-CalicoRun',
         'Get-CalicoNode',
+        'Test-CalicoConnectivity',
         'Get-CalicoHistory',
         'Get-CalicoLog',
         'Get-CalicoGeneration',

@@ -104,6 +104,8 @@ function Get-CalicoPlan {
         SHA-256 that the archive must have
     .PARAMETER Uninstall
         Plan the removal instead
+    .PARAMETER Adopted
+        With --uninstall: as in uninstall
     .PARAMETER Out
         Save the plan with its config, for: apply --plan FILE
     .PARAMETER Facts
@@ -147,6 +149,7 @@ function Get-CalicoPlan {
         [string] $Release,
         [string] $Sha256,
         [switch] $Uninstall,
+        [ValidateSet('restore', 'remove')] [string] $Adopted,
         [string] $Out,
         [string] $Facts,
         [string[]] $Config,
@@ -168,6 +171,7 @@ function Get-CalicoPlan {
         Release = '--release'
         Sha256 = '--sha256'
         Uninstall = '--uninstall'
+        Adopted = '--adopted'
         Out = '--out'
         Facts = '--facts'
         Config = '--config'
@@ -958,6 +962,8 @@ function Uninstall-CalicoNode {
         Remove Calico and restore the previous state
     .DESCRIPTION
         Runs calicoctl-win uninstall. Shows what it would do, and asks; -WhatIf only shows it, and -Confirm:$false does not ask.
+    .PARAMETER Adopted
+        What to do with an installation by Calico's own scripts that this tool adopted [default: restore]; one that it did not adopt is removed
     .PARAMETER Purge
         Also remove the state, logs and receipts of calicoctl-win
     .PARAMETER DeleteTokenSecret
@@ -1024,6 +1030,7 @@ function Uninstall-CalicoNode {
     [CmdletBinding(SupportsShouldProcess = $true, ConfirmImpact = 'High')]
     [OutputType('CalicoctlWin.RunResult')]
     param(
+        [ValidateSet('restore', 'remove')] [string] $Adopted,
         [switch] $Purge,
         [switch] $DeleteTokenSecret,
         [switch] $Drain,
@@ -1055,6 +1062,7 @@ function Uninstall-CalicoNode {
         [string] $Help
     )
     $options = [ordered]@{
+        Adopted = '--adopted'
         Purge = '--purge'
         DeleteTokenSecret = '--delete-token-secret'
         Drain = '--drain'
@@ -1390,6 +1398,118 @@ function Get-CalicoNode {
         Help = '--help'
     }
     Read-Document -Cmdlet $PSCmdlet -Command 'status' -Bound $PSBoundParameters -Options $options -Type 'Status'
+}
+
+function Test-CalicoConnectivity {
+    <#
+    .SYNOPSIS
+        Test whether pods and services work on this node
+    .DESCRIPTION
+        Runs calicoctl-win verify. Changes nothing.
+    .PARAMETER Pods
+        Also start pods, here and on a Linux node, and test their connections; they are removed afterwards
+    .PARAMETER ImageWindows
+        Image of the pods on this node: agnhost for its build of Windows, or one with the same commands
+    .PARAMETER ImageLinux
+        Image of the pods on the Linux node: agnhost, or one with the same commands
+    .PARAMETER PullSecret
+        Secret with which the images are pulled; a copy is used
+    .PARAMETER StartTimeout
+        How long a pod may take to start, for example 90s or 10m
+    .PARAMETER Egress
+        What a pod must reach outside of the pod network [default: the API server]
+    .PARAMETER Demo
+        Also try network policies that deny all and allow one, and leave them and the pods in place to look at
+    .PARAMETER Remove
+        Remove what --demo, or an interrupted verify, left in the cluster, and test nothing
+    .PARAMETER JunitFile
+        Also write the probes to this file as JUnit's test results
+    .PARAMETER Config
+        Config file; repeat to layer, later ones win, - is stdin
+    .PARAMETER Set
+        Override one field of the config, for example calicoNetwork.vxlan.vxlanVNI=5000
+    .PARAMETER Sandbox
+        Work on a sandbox node in this folder instead of this machine
+    .PARAMETER SandboxFault
+        Make the sandbox fail, to rehearse it (docs/sandbox.md); repeatable
+    .PARAMETER Kubeconfig
+        Kubeconfig with the rights to install; only this tool uses it
+    .PARAMETER Context
+        Context in the kubeconfig
+    .PARAMETER NodeName
+        Name of this machine's Kubernetes Node
+    .PARAMETER CalicoNamespace
+        Namespace of Calico's service account [default: detected]
+    .PARAMETER Proxy
+        Proxy for downloads
+    .PARAMETER CaFile
+        PEM file with CAs to trust for downloads
+    .PARAMETER Offline
+        Use no network but the cluster
+    .PARAMETER IgnorePreflightErrors
+        Ids of checks that may fail
+    .PARAMETER LogFile
+        Write the log here instead of below C:\ProgramData\calicoctl-win\logs
+    .PARAMETER Help
+        Print help
+    .EXAMPLE
+        Test-CalicoConnectivity -Pods
+    .OUTPUTS
+        CalicoctlWin.Probe
+    #>
+    [CmdletBinding()]
+    [OutputType('CalicoctlWin.Probe')]
+    param(
+        [switch] $Pods,
+        [string] $ImageWindows,
+        [string] $ImageLinux,
+        [string] $PullSecret,
+        [string] $StartTimeout,
+        [string] $Egress,
+        [switch] $Demo,
+        [switch] $Remove,
+        [string] $JunitFile,
+        [string[]] $Config,
+        [string[]] $Set,
+        [string] $Sandbox,
+        [string[]] $SandboxFault,
+        [string] $Kubeconfig,
+        [string] $Context,
+        [string] $NodeName,
+        [string] $CalicoNamespace,
+        [string] $Proxy,
+        [string] $CaFile,
+        [switch] $Offline,
+        [string[]] $IgnorePreflightErrors,
+        [string] $LogFile,
+        [string] $Help
+    )
+    $options = [ordered]@{
+        Pods = '--pods'
+        ImageWindows = '--image-windows'
+        ImageLinux = '--image-linux'
+        PullSecret = '--pull-secret'
+        StartTimeout = '--start-timeout'
+        Egress = '--egress'
+        Demo = '--demo'
+        Remove = '--remove'
+        JunitFile = '--junit-file'
+        Config = '--config'
+        Set = '--set'
+        Sandbox = '--sandbox'
+        SandboxFault = '--sandbox-fault'
+        Kubeconfig = '--kubeconfig'
+        Context = '--context'
+        NodeName = '--node-name'
+        CalicoNamespace = '--calico-namespace'
+        Proxy = '--proxy'
+        CaFile = '--ca-file'
+        Offline = '--offline'
+        IgnorePreflightErrors = '--ignore-preflight-errors'
+        LogFile = '--log-file'
+        Help = '--help'
+    }
+    Read-Document -Cmdlet $PSCmdlet -Command 'verify' -Bound $PSBoundParameters -Options $options -Type 'Probe' -Expand 'Probes'
 }
 
 function Get-CalicoHistory {

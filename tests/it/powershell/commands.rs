@@ -40,6 +40,7 @@ pub(super) fn types() -> Vec<(&'static str, &'static str, Option<&'static str>)>
         "release list" => "ReleaseList",
         "cluster prepare" => "ClusterPatches",
         "policy lint" => "PolicyReport",
+        "verify" => "VerifyReport",
         "selftest --yes" => "SelftestReport",
         other => panic!("{other} has no list"),
     };
@@ -52,7 +53,7 @@ pub(super) fn types() -> Vec<(&'static str, &'static str, Option<&'static str>)>
 }
 
 /// Function, command, way, and the example of its help.
-const FUNCTIONS: [(&str, &str, Way, &str); 39] = [
+const FUNCTIONS: [(&str, &str, Way, &str); 40] = [
     (
         "Test-CalicoNode",
         "preflight",
@@ -75,6 +76,7 @@ const FUNCTIONS: [(&str, &str, Way, &str); 39] = [
     ("Repair-CalicoNode", "repair", Change("High"), "Repair-CalicoNode"),
     ("Resume-CalicoRun", "resume", Change("High"), "Resume-CalicoRun -Undo"),
     ("Get-CalicoNode", "status", document("Status"), "(Get-CalicoNode).Problems"),
+    ("Test-CalicoConnectivity", "verify", items("Probe", "Probes"), "Test-CalicoConnectivity -Pods"),
     ("Get-CalicoHistory", "history", items("PastRun", "Runs"), "Get-CalicoHistory | Select-Object -Last 5"),
     ("Get-CalicoLog", "logs", document("LogLine"), "Get-CalicoLog -Component felix -Since 10m"),
     (

@@ -24,7 +24,7 @@ const FORMATS: [&str; 3] = ["text", "json", "ndjson"];
 
 /// Every command at its work: the fault that it meets, its words, and its exit code. The words of a command are the
 /// beginning of a line.
-const LIFE: [(&str, &str, i32); 61] = [
+const LIFE: [(&str, &str, i32); 62] = [
     ("", "preflight -c c.yaml --all", 0),
     ("", "cluster check -c c.yaml", 0),
     ("", "cluster prepare -c c.yaml --apply -y", 0),
