@@ -41,6 +41,7 @@ pub mod selftest;
 
 pub mod diagnose;
 
+pub mod render;
 pub mod report;
 
 pub mod sandbox;

@@ -11,6 +11,7 @@ use crate::run::options::{
     Upgrade,
 };
 use crate::selftest::child;
+use crate::values::Sha256;
 
 /// Installs, changes and removes Calico on a Windows node of a Kubernetes cluster.
 #[derive(Debug, Parser)]
@@ -80,6 +81,9 @@ pub enum Verb {
     /// Check network policies for what Windows does not enforce
     #[command(subcommand)]
     Policy(PolicyVerb),
+    /// Print what the first boot of a machine runs, made from the config
+    #[command(subcommand)]
+    Render(Render),
     /// Collect what explains a problem, without secrets, in a zip with a page to read first
     Diagnose(Diagnose),
     /// Prove on this machine what this program assumes of Windows; leaves nothing behind
@@ -113,7 +117,7 @@ fn host_and_port(text: &str) -> Result<String, String> {
 
 /// The commands by what they are for.
 pub(super) const GROUPS: [(&str, &[&str]); 6] = [
-    ("Set up", &["preflight", "plan", "apply", "install"]),
+    ("Set up", &["preflight", "plan", "apply", "install", "render"]),
     ("Change", &["reconfigure", "upgrade", "confirm", "rollback", "uninstall"]),
     ("Look", &["status", "verify", "history", "logs", "receipt", "config", "explain"]),
     ("Repair", &["diagnose", "repair", "resume", "service"]),
@@ -122,7 +126,7 @@ pub(super) const GROUPS: [(&str, &[&str]); 6] = [
 ];
 
 /// What people type most, by command; each can be pasted.
-pub(super) const EXAMPLES: [(&str, &[&str]); 30] = [
+pub(super) const EXAMPLES: [(&str, &[&str]); 31] = [
     ("preflight", &["preflight", "preflight -c node.yaml --wait", "preflight --fix"]),
     ("plan", &["plan -c node.yaml", "plan -c node.yaml --out plan.json", "plan --uninstall"]),
     (
@@ -175,6 +179,10 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 30] = [
     ("node drain", &["node drain --dry-run", "node drain --delete-emptydir-data --drain-timeout 5m"]),
     ("credentials", &["credentials show", "credentials rotate"]),
     ("release", &["release download --release v3.32.1", "release verify calico-windows-v3.32.1.zip", "release list"]),
+    (
+        "render",
+        &["render user-data -c node.yaml --program-url https://example.com/calicoctl-win.exe --program-sha256 HEX"],
+    ),
     ("diagnose", &["diagnose", r"diagnose --out C:\Temp\node.zip"]),
     ("selftest", &["selftest", "selftest -o json", "selftest --disruptive --adapter Ethernet2 --yes"]),
     ("completion", &["completion powershell", "completion bash"]),
@@ -198,6 +206,34 @@ pub struct Preflight {
     /// Also ask Windows what this program assumes of it: the rows of selftest that only read
     #[arg(long)]
     pub deep: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Render {
+    /// A script for cloudbase-init or EC2Launch: downloads this program and applies the config
+    UserData {
+        #[command(flatten)]
+        program: RenderProgram,
+        /// For EC2Launch v2
+        #[arg(long)]
+        ec2: bool,
+    },
+    /// The same as a cloud-config for cloudbase-init
+    CloudConfig {
+        #[command(flatten)]
+        program: RenderProgram,
+    },
+}
+
+/// The calicoctl-win.exe that the machine downloads.
+#[derive(Debug, Args)]
+pub struct RenderProgram {
+    /// URL of calicoctl-win.exe
+    #[arg(long, value_name = "URL")]
+    pub program_url: String,
+    /// SHA-256 that it must have
+    #[arg(long, value_name = "HEX")]
+    pub program_sha256: Sha256,
 }
 
 #[derive(Debug, Args)]

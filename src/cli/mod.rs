@@ -20,6 +20,7 @@ mod policy;
 mod preflight;
 mod receipt;
 mod release;
+mod render;
 mod selftest;
 mod service;
 mod status;
@@ -151,6 +152,7 @@ fn dispatch(verb: Verb, app: &mut App) -> Result<Ending> {
         Verb::Release(verb) => release::run(&verb, app),
         Verb::Cluster(verb) => cluster::run(&verb, app),
         Verb::Policy(args::PolicyVerb::Lint { files }) => policy::lint(&files, app),
+        Verb::Render(verb) => render::run(&verb, app),
         Verb::Diagnose(args) => diagnose::run(&args, app),
         Verb::Selftest(args) => selftest::run(&args, app),
         Verb::Explain(args) => offline::explain(&args, app),

@@ -70,6 +70,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("agent", &["calico", "settings", "node", "facts", "report::event", "wait"]),
     // It starts processes as the agent does, and adds to the rows of a sandbox what its programs do.
     ("selftest", &["node", "facts", "calico::services", "agent::os", "agent::stop"]),
+    ("render", &[]),
     ("diagnose", &["node::hns", "report::document"]),
     // Receipts name the current version and backend.
     // The marks are those of the services, rules and networks that this program creates.
@@ -130,6 +131,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "policy",
             "preflight",
             "release",
+            "render",
             "report",
             "run",
             "selftest",

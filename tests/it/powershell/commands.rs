@@ -157,7 +157,7 @@ const FUNCTIONS: [(&str, &str, Way, &str); 40] = [
 ];
 
 /// The commands without a function: what kubectl does, and what prints text.
-const NO_FUNCTION: [&str; 9] = [
+const NO_FUNCTION: [&str; 11] = [
     "completion",
     "config init",
     "config schema",
@@ -167,6 +167,8 @@ const NO_FUNCTION: [&str; 9] = [
     "node uncordon",
     "node untaint",
     "options",
+    "render cloud-config",
+    "render user-data",
 ];
 
 /// Options that PowerShell has in another way, that would end the objects, or that would make a question a change.

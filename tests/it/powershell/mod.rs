@@ -67,7 +67,7 @@ struct Profile {
 
 /// The calls of commands, or of parameters, that a version of PowerShell does not have. `known`: functions that are
 /// loaded too.
-fn unknown(script: &str, known: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
+pub fn unknown(script: &str, known: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
     let profiles: BTreeMap<String, Profile> = serde_json::from_str(&read("tests/fixtures/powershell.json")).unwrap();
     let (tree, own) = (parse(script), functions(script));
     let mut wrong = Vec::new();

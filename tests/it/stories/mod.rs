@@ -36,6 +36,7 @@ mod policies;
 mod proof;
 mod reconfigure;
 mod records;
+mod render;
 mod repair;
 mod restart;
 mod rights;
