@@ -327,8 +327,9 @@ fn forward(mut engine: Engine<'_>, standing: &Standing, goal: &Target, proof: Pr
     // Items that the services themselves change are not in the steps, but must be restored all the same.
     let derived = target.world.keys().filter(|id| id.is_derived()).chain(&target.leave).cloned();
     let touched: BTreeSet<Id> = steps.iter().map(|step| step.id().clone()).chain(derived).collect();
-    // Other products' services are restored to their state before this run, not to the state before the first install.
-    let lasting = |id: &Id| !matches!(id, Id::Running(name) if !is_own(name));
+    // Other products' services are restored to their state before this run, not to the state before the first install;
+    // except one that is removed.
+    let lasting = |id: &Id| !matches!(id, Id::Running(name) if !is_own(name)) || target.absent.contains(id);
     user_files::store(*node, &target)?;
     for id in touched.into_iter().filter(|id| lasting(id) && !target.kept.contains(id)) {
         if owned.contains_key(&id) || journal.originals.contains_key(&id) {

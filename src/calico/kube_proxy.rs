@@ -2,6 +2,10 @@
 //! it traffic to services has the node's address as its source, which policies do not match. Upstream's installer adds
 //! the flags and never removes them.
 
+use std::sync::LazyLock;
+
+use regex::Regex;
+
 use super::nssm;
 use crate::item::{RegValue, Service};
 
@@ -45,6 +49,47 @@ pub fn with_dsr(service: &Service, minor: u64) -> Option<Service> {
     Some(patched)
 }
 
+/// The value of a flag in the service's command line; the last one if it is given twice.
+pub fn flag(service: &Service, name: &str) -> Option<String> {
+    let (_, arguments) = nssm::program(service)?;
+    let mut words = arguments.split_whitespace().map(|word| word.trim_matches('"'));
+    let mut found = None;
+    while let Some(word) = words.next() {
+        match word.strip_prefix(name) {
+            Some("") => found = words.next(),
+            Some(rest) => found = rest.strip_prefix('=').or(found),
+            None => {}
+        }
+    }
+    found.map(str::to_owned)
+}
+
+/// The service with another HNS network in its flag `--network-name` and its variable `KUBE_NETWORK`, and everything else
+/// unchanged; none if it names that network already, or none.
+pub fn on_network(service: &Service, network: &str) -> Option<Service> {
+    static FLAG: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r#"(--network-name(?:=|\s+))("[^"]*"|\S+)"#).expect("it is one"));
+    let renamed = |text: &str| FLAG.replace_all(text, format!("${{1}}{network}")).into_owned();
+    let mut patched = service.clone();
+    if !nssm::is_nssm(service) {
+        patched.image_path = renamed(&service.image_path);
+    }
+    for (name, value) in &mut patched.parameters {
+        match value {
+            RegValue::String(text) | RegValue::ExpandString(text) if name.eq_ignore_ascii_case("AppParameters") => {
+                *text = renamed(text);
+            }
+            RegValue::MultiString(lines) if name.to_lowercase().starts_with("appenvironment") => {
+                for line in lines.iter_mut().filter(|line| line.starts_with("KUBE_NETWORK=")) {
+                    *line = format!("KUBE_NETWORK={network}");
+                }
+            }
+            _ => {}
+        }
+    }
+    (patched != *service).then_some(patched)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -66,6 +111,21 @@ mod tests {
         assert_eq!(patched(&once, 32), None);
         // The gate is on by default later, and then refused.
         assert_eq!(patched(bare, 33).unwrap(), format!("{bare} --enable-dsr=true"));
+    }
+
+    #[test]
+    fn another_network_is_set_where_one_is_named() {
+        let on = |line: &str| on_network(&service(line), "Calico").map(|service| service.image_path);
+        let plain = r"C:\k\kube-proxy.exe --v=4 --network-name=vxlan0 --source-vip=10.244.3.2";
+        assert_eq!(on(plain).unwrap(), plain.replace("vxlan0", "Calico"));
+        assert_eq!(on(r#"kube-proxy.exe --network-name "cbr0""#).unwrap(), "kube-proxy.exe --network-name Calico");
+        assert_eq!(on("kube-proxy.exe --network-name=Calico"), None);
+        assert_eq!(on("kube-proxy.exe --v=4"), None);
+        assert_eq!(flag(&service(plain), "--source-vip").as_deref(), Some("10.244.3.2"));
+        let mut nssm = samples::nssm("node");
+        let lines = |name: &str| RegValue::MultiString(vec!["A=b".into(), format!("KUBE_NETWORK={name}")]);
+        nssm.parameters.insert("AppEnvironmentExtra".into(), lines("cbr0"));
+        assert_eq!(on_network(&nssm, "Calico").unwrap().parameters["AppEnvironmentExtra"], lines("Calico"));
     }
 
     #[test]

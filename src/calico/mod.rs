@@ -5,6 +5,7 @@ pub mod cni;
 pub mod components;
 pub mod config_ps1;
 pub mod etcd;
+pub mod flannel;
 pub mod kube_proxy;
 pub mod kubeconfig;
 pub mod layout;

@@ -3,6 +3,7 @@
 
 use std::net::Ipv4Addr;
 
+use super::flannel;
 use crate::item::{Network, NetworkKind};
 use crate::settings::Backend;
 use crate::values::{Cidr, Vni};
@@ -48,6 +49,11 @@ pub fn is_calicos(name: &str) -> bool {
     name == "external" || name.starts_with("calico")
 }
 
+/// Whether a network of this name is ever deleted by a plan: Calico's, and Flannel's in a migration.
+pub fn may_be_deleted(name: &str) -> bool {
+    is_calicos(name) || flannel::is_network(name)
+}
+
 /// Whether Calico's CNI plugin makes the network for pods: `Calico`, or without the setting for a single network one for
 /// each block of addresses, such as `Calico-192-168-20-64`.
 pub fn is_for_pods(name: &str) -> bool {
@@ -67,5 +73,21 @@ const fn kind(backend: Backend) -> Option<NetworkKind> {
         Backend::Vxlan => Some(NetworkKind::Overlay),
         Backend::WindowsBgp => Some(NetworkKind::L2Bridge),
         Backend::None => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_for_pods;
+
+    #[test]
+    fn the_networks_for_pods_are_known_by_their_names() {
+        for own in ["Calico", "calico", "Calico-192-168-20-64"] {
+            assert!(is_for_pods(own), "{own}");
+        }
+        for other in ["Calico_ep", "Calico-", "Calico-lab", "Calico-1-2-3", "Calico-1-2-3-400", "External", "MyCalico"]
+        {
+            assert!(!is_for_pods(other), "{other}");
+        }
     }
 }

@@ -7,8 +7,8 @@ use clap::{Args, Parser, Subcommand};
 use super::components::{Component, LogOf};
 use crate::config::types::Wait;
 use crate::run::options::{
-    AdoptedFlag, Apply, Confirm, Global, Install, Node, Reconfigure, Repair, Resume, Rollback, Source, Uninstall,
-    Upgrade,
+    AdoptedFlag, Apply, Confirm, Global, Install, MigrateFromFlannel, Node, Reconfigure, Repair, Resume, Rollback,
+    Source, Uninstall, Upgrade,
 };
 use crate::selftest::child;
 use crate::values::Sha256;
@@ -38,6 +38,9 @@ pub enum Verb {
     Reconfigure(Reconfigure),
     /// Upgrade Calico, or this program; rolled back if the node does not work
     Upgrade(Upgrade),
+    /// Replace another network plugin by Calico
+    #[command(subcommand)]
+    Migrate(Migrate),
     /// Keep a change made with --mode try, or revert it
     Confirm(Confirm),
     /// Return to the previous generation, or to a named one
@@ -118,7 +121,7 @@ fn host_and_port(text: &str) -> Result<String, String> {
 /// The commands by what they are for.
 pub(super) const GROUPS: [(&str, &[&str]); 6] = [
     ("Set up", &["preflight", "plan", "apply", "install", "render"]),
-    ("Change", &["reconfigure", "upgrade", "confirm", "rollback", "uninstall"]),
+    ("Change", &["reconfigure", "upgrade", "migrate", "confirm", "rollback", "uninstall"]),
     ("Look", &["status", "verify", "history", "logs", "receipt", "config", "explain"]),
     ("Repair", &["diagnose", "repair", "resume", "service"]),
     ("Cluster", &["cluster", "policy", "node", "credentials", "release"]),
@@ -126,7 +129,7 @@ pub(super) const GROUPS: [(&str, &[&str]); 6] = [
 ];
 
 /// What people type most, by command; each can be pasted.
-pub(super) const EXAMPLES: [(&str, &[&str]); 31] = [
+pub(super) const EXAMPLES: [(&str, &[&str]); 32] = [
     ("preflight", &["preflight", "preflight -c node.yaml --wait", "preflight --fix"]),
     ("plan", &["plan -c node.yaml", "plan -c node.yaml --out plan.json", "plan --uninstall"]),
     (
@@ -151,6 +154,7 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 31] = [
         ],
     ),
     ("upgrade", &["upgrade --release v3.32.1", "upgrade --release calico-windows-v3.32.1.zip --dry-run"]),
+    ("migrate", &["migrate from flannel --dry-run", "migrate from flannel -c node.yaml"]),
     ("confirm", &["confirm", "confirm --revert"]),
     ("rollback", &["rollback --dry-run", "rollback", "rollback --to 3"]),
     (
@@ -188,6 +192,19 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 31] = [
     ("completion", &["completion powershell", "completion bash"]),
     ("version", &["version", "version -o json"]),
 ];
+
+#[derive(Debug, Subcommand)]
+pub enum Migrate {
+    /// The plugin that is on this node
+    #[command(subcommand)]
+    From(Former),
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Former {
+    /// Drain the node, remove Flannel, install Calico and verify; resume --undo restores Flannel
+    Flannel(MigrateFromFlannel),
+}
 
 #[derive(Debug, Args)]
 pub struct Preflight {

@@ -100,6 +100,13 @@ pub struct CniConfig {
     pub plugin: Option<String>,
 }
 
+impl CniConfig {
+    /// Whether it is Flannel's, by its plugin or its name.
+    pub fn is_flannels(&self) -> bool {
+        self.plugin.as_deref() == Some("flannel") || self.file.to_lowercase().contains("flannel")
+    }
+}
+
 impl Survey {
     pub fn service(&self, name: &str) -> Option<&ServiceFacts> {
         self.services.get(&name.to_lowercase())

@@ -7,7 +7,7 @@ use std::net::Ipv4Addr;
 use serde_json::{Value, json};
 
 use super::win32::{self, refused};
-pub use crate::calico::networks::is_calicos;
+pub use crate::calico::networks::may_be_deleted;
 use crate::facts::HnsVersion;
 pub use crate::facts::physical;
 use crate::fault::{Exit, Fault};
@@ -592,12 +592,12 @@ mod tests {
     }
 
     #[test]
-    fn b13_only_calicos_networks_may_be_deleted() {
-        for name in ["External", "external", "Calico", "calico-10-244-1-0"] {
-            assert!(is_calicos(name), "{name}");
+    fn b13_only_calicos_networks_and_those_of_a_migration_may_be_deleted() {
+        for name in ["External", "external", "Calico", "calico-10-244-1-0", "flannel.4096", "vxlan0", "cbr0"] {
+            assert!(may_be_deleted(name), "{name}");
         }
-        for name in ["nat", "azure", "flannel.4096", "vxlan0", "cbr0", "vpcbr0123", "Default Switch", "my Calico"] {
-            assert!(!is_calicos(name), "{name}");
+        for name in ["nat", "azure", "flannel", "vxlan01", "vpcbr0123", "Default Switch", "my Calico"] {
+            assert!(!may_be_deleted(name), "{name}");
         }
     }
 

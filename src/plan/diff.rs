@@ -54,13 +54,14 @@ pub fn in_start_order(mut services: Vec<String>, needs: impl Fn(&str, &str) -> b
 }
 
 /// The services of other products that are stopped and started around a change, and otherwise left running or stopped:
-/// those whose definition is managed for a time, and those that the target names.
+/// those whose definition is managed for a time, and those that the target names. One that must be absent is only
+/// stopped.
 fn temporarily_managed(target: &Target, owned: &Owned) -> BTreeSet<String> {
     let named = |id: &Id| match id {
         Id::Service(name) | Id::Running(name) if !is_own(name) => Some(name.clone()),
         _ => None,
     };
-    target.world.keys().chain(&target.leave).chain(owned.keys()).filter_map(named).collect()
+    target.world.keys().chain(&target.leave).chain(&target.absent).chain(owned.keys()).filter_map(named).collect()
 }
 
 /// The steps from `observed` to `target`. Their order never removes what a running service uses, shows kubelet the CNI
@@ -146,7 +147,8 @@ pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
             let run = |id: &Id| matches!(id, Id::Running(other) if !is_own(other) && needs(other, service));
             want(&Id::Service(service.clone())).is_some() && observed.keys().any(run)
         };
-        let keep = !is_own(service) || want(&run).is_some() || target.leave.contains(&run) || needed();
+        let goes = target.absent.contains(&run);
+        let keep = !is_own(service) && !goes || want(&run).is_some() || target.leave.contains(&run) || needed();
         let named = target.world.contains_key(&run) || target.leave.contains(&run) || target.absent.contains(&run);
         let ours = !is_own(service) || owned.contains_key(&run) || named;
         // A service of another product does not use a network that does not exist yet.
@@ -172,8 +174,10 @@ pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
     steps.extend(vacated);
     steps.extend(stops);
 
-    // A wrong network is deleted while nothing uses it; an unwanted one is deleted last.
-    let unwanted = |id: &Id| id.is_derived() && want(id).is_none();
+    // A wrong network is deleted while nothing uses it, and so is one that must not be there beside the wanted ones: it may
+    // have their addresses. An unwanted one is deleted last.
+    let replaced = |id: &Id| target.absent.contains(id) && !target.world.is_empty();
+    let unwanted = |id: &Id| id.is_derived() && want(id).is_none() && !replaced(id);
     steps.extend(
         changed
             .iter()
@@ -194,7 +198,7 @@ pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
     let (begun, mut startup) = (steps.len(), None);
     for service in &services {
         let run = Id::Running(service.clone());
-        let leave = !is_own(service) || target.leave.contains(&run);
+        let leave = !is_own(service) && !target.absent.contains(&run) || target.leave.contains(&run);
         let wanted = want(&run).is_some() || (leave && stopped.contains(&run));
         if wanted && (!observed.contains_key(&run) || stopped.contains(&run)) {
             steps.push(Step::Put { id: run.clone(), before: None, after: Some(State::Running) });
@@ -241,9 +245,13 @@ pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
 /// them, without services of ours that are removed. Windows does not start a service that depends on a missing one
 /// (error 1075).
 fn lists(target: &Target, observed: &World, owned: &Owned, ids: &BTreeSet<Id>) -> World {
+    let removed =
+        target.absent.iter().filter_map(|id| if let Id::Service(name) = id { Some(name.as_str()) } else { None });
+    let own = all_services().map(|name: &str| name);
+    let services: BTreeSet<&str> = own.chain(removed).collect();
     let goes = |name: &String| {
-        all_services().filter(|own| own.eq_ignore_ascii_case(name)).any(|own| {
-            let id = Id::Service(own.into());
+        services.iter().filter(|own| own.eq_ignore_ascii_case(name)).any(|own| {
+            let id = Id::Service((*own).into());
             let comes_back = target.world.contains_key(&id) || owned.get(&id).is_some_and(Option::is_some);
             ids.contains(&id) && (target.absent.contains(&id) || !comes_back)
         })

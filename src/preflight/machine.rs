@@ -5,8 +5,8 @@ use super::Finding::{Fail, Pass, Skip, Unknown, Warn};
 use super::cluster::minor;
 use super::node::unread;
 use super::{Finding, Input, Judge, Row, Severity};
-use crate::calico::networks;
 use crate::calico::services::SERVICES;
+use crate::calico::{flannel, networks};
 use crate::facts::{CniConfig, Features, NodeFacts, Part, RuntimeKind, ServiceFacts, Survey};
 use crate::settings::{Backend, unmatched_network};
 
@@ -49,8 +49,8 @@ pub(super) const ROWS: &[Row] = &[
         id: "NoFlannel",
         severity: Severity::Error,
         why: "Flannel's HNS network occupies the adapter that Calico needs, and flanneld re-creates it",
-        fix: "drain the node first, then run these one at a time:\nStop-Service flanneld  # pods on Flannel's network lose their routes\nsc.exe delete flanneld  # removes the service\nGet-HnsNetwork | Where-Object Name -in vxlan0, cbr0 | Remove-HnsNetwork  # pods on Flannel's network lose it\nfinally, restart the machine, which stops everything that still runs on it",
-        judge: Judge::Machine(flannel),
+        fix: "calicoctl-win migrate from flannel --dry-run  # shows what it removes\ncalicoctl-win migrate from flannel  # drains the node, removes Flannel and installs Calico",
+        judge: Judge::Machine(no_flannel),
     },
     Row {
         id: "RoutingFeature",
@@ -167,7 +167,8 @@ fn remote_access(survey: &Survey) -> Option<&ServiceFacts> {
 fn cni_config(survey: &Survey, _: &NodeFacts, input: &Input) -> Finding {
     let Some(settings) = input.settings else { return Unknown("the settings could not be resolved".into()) };
     let ours = &settings.cni.conf_file;
-    let others = || survey.cni_configs.iter().filter(|config| !config.file.eq_ignore_ascii_case(ours));
+    let stays = |config: &&CniConfig| !input.replaces_flannel || !config.is_flannels();
+    let others = || survey.cni_configs.iter().filter(stays).filter(|config| !config.file.eq_ignore_ascii_case(ours));
     let named: Vec<String> = others().map(|config| format!("{} ({})", config.file, whose(config))).collect();
     match (settings.network.backend, named.is_empty()) {
         (Backend::None, false) => Pass(format!("the pods' network belongs to {}", named.join(", "))),
@@ -206,12 +207,15 @@ fn kubelet_dependencies(survey: &Survey, _: &NodeFacts, _: &Input) -> Finding {
     }
 }
 
-fn flannel(survey: &Survey, _: &NodeFacts, input: &Input) -> Finding {
+fn no_flannel(survey: &Survey, _: &NodeFacts, input: &Input) -> Finding {
     if input.network().is_some_and(|network| network.backend == Backend::None) {
         return Skip("another plugin owns the network".into());
     }
-    let networks = survey.networks.keys().filter(|name| matches!(name.as_str(), "vxlan0" | "cbr0"));
-    let services = ["flanneld", "flannel"].into_iter().filter(|name| survey.has_service(name));
+    if input.replaces_flannel {
+        return Skip("this run removes Flannel".into());
+    }
+    let networks = survey.networks.keys().filter(|name| flannel::is_network(name));
+    let services = flannel::SERVICES.into_iter().filter(|name| survey.has_service(name));
     let found: Vec<String> =
         networks.map(|name| format!("network {name}")).chain(services.map(|name| format!("service {name}"))).collect();
     if found.is_empty() { Pass("none".into()) } else { Fail(format!("Flannel was found: {}", found.join(", "))) }

@@ -36,6 +36,8 @@ pub struct Input<'a> {
     pub cluster: Option<&'a ClusterFacts>,
     /// Why the cluster did not answer, if it was asked.
     pub cluster_failure: Option<&'a str>,
+    /// The run removes Flannel first.
+    pub replaces_flannel: bool,
     /// Ways by which people must be able to reach the machine.
     pub remote_access: &'a [RemoteAccess],
 }

@@ -3,6 +3,7 @@
 use super::Finding::{Fail, Pass, Skip, Unknown, Warn};
 use super::cluster::minor;
 use super::{Finding, Input, Judge, Row, Severity, builds};
+use crate::calico::flannel;
 use crate::calico::networks::is_calicos;
 use crate::facts::{Adapter, NodeFacts, Part, Product, RuntimeKind, Survey, physical};
 use crate::fault::{Exit, Fault};
@@ -291,7 +292,7 @@ fn adapter_is_free(survey: &Survey, node: &NodeFacts, input: &Input) -> Finding 
         return unread(node, Part::Adapters, "no adapter was found");
     };
     let is = |kind: &str, kinds: &[&str]| kinds.iter().any(|one| one.eq_ignore_ascii_case(kind));
-    let foreign = |name: &str| !is_calicos(name) && !is(name, &FLANNELS);
+    let foreign = |name: &str| !is_calicos(name) && !flannel::is_network(name);
     let mut others = survey.networks.iter().filter(|(name, kind)| foreign(name) && is(kind, &BIND_ALONE));
     if let Some((name, kind)) = others.next() {
         return Fail(format!("the HNS network {name} ({kind}) of another product has a virtual switch"));
@@ -306,9 +307,6 @@ fn adapter_is_free(survey: &Survey, node: &NodeFacts, input: &Input) -> Finding 
 
 /// Kinds of HNS networks whose vSwitch HNS gives to no overlay of another name.
 const BIND_ALONE: [&str; 3] = ["Transparent", "L2Bridge", "L2Tunnel"];
-
-/// The check `NoFlannel` has them.
-const FLANNELS: [&str; 3] = ["vxlan0", "cbr0", "flannel.4096"];
 
 /// Why a part of the machine is unknown: Windows's reason, or else this text.
 pub(super) fn unread(node: &NodeFacts, part: Part, otherwise: &str) -> Finding {

@@ -15,13 +15,15 @@ use super::ending::Outcome;
 use super::generations::check_standing;
 use super::health_gate::{self, Works};
 use super::open::secure;
-use super::options::{Apply, ChangeMode, DrainFlags, Drains, Install, Reconfigure, Source, Upgrade, quoted};
+use super::options::{
+    Apply, ChangeMode, DrainFlags, Drains, Install, MigrateFromFlannel, Reconfigure, Source, Upgrade, quoted,
+};
 use super::pipeline::{self, Done, Verb, report};
 use super::prepare::{Prepared, prepare};
 use super::sources::{Choice, machines_file, version_in_file};
 use super::stage::Purpose;
 use super::verb::{self, Aim, Base, Kind, Lease, Row};
-use super::{drain, trial};
+use super::{drain, flannel, trial};
 use crate::agent::trial::Trial;
 use crate::apply::cancel;
 use crate::apply::converge::{self, unproven};
@@ -136,6 +138,17 @@ impl<'a> From<&'a Upgrade> for ChangeRequest<'a> {
             drains: args.drains.then_some(true).or_else(|| args.no_drain.then_some(false)),
             drain: args.drain.clone(),
             ..ChangeRequest::of(&verb::UPGRADE)
+        }
+    }
+}
+
+impl<'a> From<&'a MigrateFromFlannel> for ChangeRequest<'a> {
+    fn from(args: &'a MigrateFromFlannel) -> Self {
+        Self {
+            source: args.source.clone(),
+            drains: Some(!args.no_drain),
+            drain: args.drain.clone(),
+            ..ChangeRequest::of(&verb::MIGRATE)
         }
     }
 }
@@ -301,6 +314,9 @@ impl Verb for Configured<'_> {
 
     fn finish(&mut self, op: &mut Operation<'_>, _: Lock, applied: Applied) -> Result<Ending> {
         self.warn_of_config(op);
+        if op.row.replaces_flannel && self.prepared.resolved.settings.services.start {
+            flannel::tell_of_kube_proxy(op, &self.prepared.resolved.settings)?;
+        }
         let msg = self.said(op, &applied);
         let undo = op.app.command(if self.kind == Kind::First { "uninstall" } else { "rollback" });
         let mut next = vec![op.app.command("status"), undo.clone()];

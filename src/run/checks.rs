@@ -54,6 +54,7 @@ pub(crate) fn measured(app: &mut App, run: &RunSettings, known: &Known) -> Prefl
         node: Some(&known.facts),
         cluster,
         cluster_failure: failure.as_deref(),
+        replaces_flannel: known.replaces_flannel,
         remote_access: &run.remote_access,
     };
     examine(app, run, preflight::Scope::Everything, &input)

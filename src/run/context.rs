@@ -206,6 +206,8 @@ pub(crate) struct Known {
     /// The part of the settings that concerns the cluster, which is known also if there are no settings.
     pub side: ClusterSide,
     pub resolved: Result<Resolved>,
+    /// The run removes Flannel first.
+    pub replaces_flannel: bool,
 }
 
 /// Measures the machine, asks the cluster, and decides the settings. `phase`: asking the cluster is shown, and it must
@@ -228,7 +230,7 @@ pub(crate) fn gather(app: &mut App, context: &Context, node: &dyn Node, phase: b
         },
     };
     let (side, resolved) = settings::decide(context.config(node)?, &facts, cluster.as_ref().ok());
-    Ok(Known { facts, cluster, etcd, side, resolved })
+    Ok(Known { facts, cluster, etcd, side, resolved, replaces_flannel: false })
 }
 
 impl Known {

@@ -18,6 +18,7 @@ mod ending;
 mod engine;
 mod event_log;
 mod files_in_use;
+mod flannel;
 pub(crate) mod generations;
 pub(crate) mod guard;
 mod health_gate;

@@ -141,6 +141,7 @@ const TAKE_CONFIG: [&str; 13] = [
     "config show",
     "credentials",
     "install",
+    "migrate",
     "node",
     "plan",
     "preflight",
@@ -327,6 +328,17 @@ pub struct Upgrade {
     #[arg(long = "drain", conflicts_with = "no_drain")]
     pub drains: bool,
     /// Do not drain the node, even if the change interrupts pods
+    #[arg(long)]
+    pub no_drain: bool,
+    #[command(flatten)]
+    pub drain: DrainFlags,
+}
+
+#[derive(Debug, Args)]
+pub struct MigrateFromFlannel {
+    #[command(flatten)]
+    pub source: Source,
+    /// Do not drain the node; refused if pods use Flannel's network
     #[arg(long)]
     pub no_drain: bool,
     #[command(flatten)]

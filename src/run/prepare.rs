@@ -12,21 +12,25 @@ use serde_json::Value;
 use super::app::App;
 use super::context::{Known, Operation, gather};
 use super::files_in_use::refuse_files_in_use;
+use super::flannel::Flannel;
 use super::health_gate;
 use super::login::{self, Wanted};
 use super::options::{DrainFlags, Source};
 use super::pipeline::Planned;
 use super::sources::{Sources, access_of, settings_diff, whole};
 use super::stage::{Purpose, Release, find_release, try_program};
-use super::{checks, drain, scripts};
+use super::{checks, drain, flannel, scripts};
 use crate::apply::converge;
+use crate::apply::marks;
 use crate::apply::receipt::About;
 use crate::apply::standing::Standing;
 use crate::apply::store;
+use crate::calico;
 use crate::calico::etcd::EtcdFiles;
 use crate::calico::kube_proxy;
 use crate::calico::kubeconfig::{self, NodeCredentials};
 use crate::calico::layout::Layout;
+use crate::calico::networks;
 use crate::cluster::{Cluster, TOKEN_SECRET};
 use crate::config;
 use crate::facts::{ClusterFacts, Facts, NodeFacts};
@@ -40,7 +44,7 @@ use crate::plan::show::{Disposition, Plan, SettingChange};
 use crate::plan::{Owned, Step, Target};
 use crate::preflight::{self, report::FailedChecks};
 use crate::release::transport;
-use crate::settings::{self, Credentials, Resolved, Settings, StaticRules};
+use crate::settings::{self, Backend, Credentials, Resolved, Settings, StaticRules};
 use crate::values::Sha256;
 use crate::version::CalicoVersion;
 
@@ -58,6 +62,8 @@ pub(crate) struct Prepared {
     etcd_files: Option<EtcdFiles>,
     /// From the file that the config names.
     static_rules: Option<Vec<u8>>,
+    /// What is removed of Flannel, by a migration.
+    flannel: Option<Flannel>,
     /// The node's login, if it is known already; otherwise the kubeconfig in the target may be a placeholder.
     login: Option<NodeCredentials>,
     /// Whether a new token is needed.
@@ -86,6 +92,8 @@ pub(crate) fn prepare(
 ) -> Result<Prepared> {
     let (context, standing) = (op.context, &op.context.standing);
     let mut known = gather(op.app, context, op.node, true)?;
+    let flannel = op.row.replaces_flannel.then(|| flannel::found(op.node, &known.facts)).transpose()?;
+    known.replaces_flannel = flannel.is_some();
     if let (Ok(resolved), Some(start)) = (&mut known.resolved, start) {
         resolved.settings.services.start = start;
     }
@@ -97,6 +105,9 @@ pub(crate) fn prepare(
     }
     let Known { facts: node_facts, cluster: cluster_facts, etcd, resolved, .. } = known;
     let (resolved, cluster_facts) = (resolved?, cluster_facts?);
+    if let Some(flannel) = &flannel {
+        flannel.check(op, &cluster_facts, resolved.settings.node_name.as_str())?;
+    }
     for warning in &resolved.warnings {
         op.app.warn(warning.id, warning.message.clone());
     }
@@ -121,7 +132,7 @@ pub(crate) fn prepare(
         etcd_files: files,
         static_rules: rules.clone(),
     };
-    let (target, blobs) = target(op, &cluster_facts, &inputs)?;
+    let (target, blobs) = target(op, &cluster_facts, &inputs, flannel.as_ref())?;
     let steps = converge::plan(op.node, standing, &target)?;
     refuse_files_in_use(op.node, &steps, &target, manifest)?;
     let name = settings.node_name.to_string();
@@ -163,6 +174,7 @@ pub(crate) fn prepare(
         executable,
         etcd_files,
         static_rules: rules,
+        flannel,
         login,
         new_token,
         made_secret: false,
@@ -274,13 +286,41 @@ fn read_login(kubeconfig: &[u8]) -> Result<NodeCredentials> {
 }
 
 /// Returns the target, with the bytes of files that are not in the release.
-fn target(op: &Operation<'_>, cluster: &ClusterFacts, inputs: &Inputs<'_>) -> Result<(Target, Vec<desired::Blob>)> {
+fn target(
+    op: &Operation<'_>,
+    cluster: &ClusterFacts,
+    inputs: &Inputs<'_>,
+    flannel: Option<&Flannel>,
+) -> Result<(Target, Vec<desired::Blob>)> {
     let Desired { mut target, blobs } = desired::desired(inputs)?;
+    if inputs.settings.network.backend != Backend::None {
+        target.absent.extend(networks_of_blocks(op.node)?);
+    }
+    target.absent.extend(flannel.iter().flat_map(|flannel| flannel.items.clone()));
+    target.absent.extend(kept_away(&op.context.standing, &target.world));
     manage_kube_proxy_temporarily(op.node, &op.context.standing, inputs.settings, cluster, &mut target)?;
     Ok((target, blobs))
 }
 
-/// On EKS, kube-proxy is Amazon's: it gets Direct Server Return while Calico is installed.
+/// Networks that Calico's CNI plugin made for a block of addresses each, as it does unless pods share one network: beside
+/// `Calico`, nobody would ever delete them.
+fn networks_of_blocks(node: &dyn Node) -> Result<BTreeSet<Id>> {
+    let mut found = marks::networks(node)?;
+    found.retain(|id| matches!(id, Id::Network(name) if networks::is_for_pods(name) && name != networks::PODS));
+    Ok(found)
+}
+
+/// What an earlier generation removed of other products: it stays away until an uninstall.
+fn kept_away(standing: &Standing, wanted: &World) -> BTreeSet<Id> {
+    let begun = standing.journal.as_ref().map(|journal| &journal.header.target);
+    let targets = standing.receipt().map(|receipt| &receipt.target).into_iter().chain(begun);
+    let owned = standing.owned();
+    let was_there = |id: &&Id| owned.get(id).is_some_and(Option::is_some) && !wanted.contains_key(id);
+    targets.flat_map(|target| &target.absent).filter(was_there).cloned().collect()
+}
+
+/// On EKS, kube-proxy is Amazon's: it gets Direct Server Return while Calico is installed. After Flannel, kube-proxy gets
+/// Calico's network.
 fn manage_kube_proxy_temporarily(
     node: &dyn Node,
     standing: &Standing,
@@ -288,21 +328,29 @@ fn manage_kube_proxy_temporarily(
     cluster: &ClusterFacts,
     target: &mut Target,
 ) -> Result<()> {
-    if !settings.provider.brings().own_kube_proxy || !settings.dsr {
+    let id = Id::Service(kube_proxy::NAME.into());
+    let gets_dsr = settings.provider.brings().own_kube_proxy && settings.dsr;
+    let after_flannel =
+        target.absent.iter().any(|id| matches!(id, Id::Network(name) if calico::flannel::is_network(name)));
+    if !gets_dsr && !after_flannel {
         return Ok(());
     }
-    let id = Id::Service(kube_proxy::NAME.into());
     let Some(State::Service(now)) = node.get(&id)? else { return Ok(()) };
-    // kube-proxy comes with kubelet and has its version.
-    let kubelet = cluster.node.as_ref().map(|node| node.kubelet_version.as_str());
-    let version = kubelet.filter(|version| !version.is_empty()).unwrap_or(&cluster.kubernetes_version);
-    let wanted = match preflight::minor(version).and_then(|(_, minor)| kube_proxy::with_dsr(&now, minor)) {
-        Some(patched) => patched,
-        // It is ours already, and must stay so.
-        None if standing.owned().contains_key(&id) => *now,
-        None => return Ok(()),
-    };
-    desired::manage_service_temporarily(target, kube_proxy::NAME, wanted);
+    let mut wanted = None;
+    if gets_dsr {
+        // kube-proxy comes with kubelet and has its version.
+        let kubelet = cluster.node.as_ref().map(|node| node.kubelet_version.as_str());
+        let version = kubelet.filter(|version| !version.is_empty()).unwrap_or(&cluster.kubernetes_version);
+        wanted = preflight::minor(version).and_then(|(_, minor)| kube_proxy::with_dsr(&now, minor));
+    }
+    if after_flannel {
+        wanted = flannel::kube_proxy(wanted.as_ref().unwrap_or(&now)).or(wanted);
+    }
+    // One that is ours already must stay so.
+    let wanted = wanted.or_else(|| standing.owned().contains_key(&id).then_some(*now));
+    if let Some(wanted) = wanted {
+        desired::manage_service_temporarily(target, kube_proxy::NAME, wanted);
+    }
     Ok(())
 }
 
@@ -356,7 +404,7 @@ impl Prepared {
             let (executable, etcd_files) = (&self.executable.0, self.etcd_files.clone());
             let static_rules = self.static_rules.clone();
             let inputs = Inputs { settings, release, executable, kubeconfig, etcd_files, static_rules };
-            (self.planned.target, self.blobs) = target(op, &self.cluster_facts, &inputs)?;
+            (self.planned.target, self.blobs) = target(op, &self.cluster_facts, &inputs, self.flannel.as_ref())?;
         }
         for blob in &self.blobs {
             store::add(op.node, blob.bytes())?;

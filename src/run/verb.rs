@@ -25,6 +25,8 @@ pub(crate) struct Row {
     pub trial: DuringTrial,
     /// It needs the node's generations.
     pub needs_state: bool,
+    /// It removes Flannel too.
+    pub replaces_flannel: bool,
 }
 
 /// What the verb changes, and to which state.
@@ -105,6 +107,16 @@ pub(crate) const APPLY: Row = Row {
     lease: Lease::IfPossible,
     trial: DuringTrial::Refused,
     needs_state: true,
+    replaces_flannel: false,
+};
+/// An install that also removes Flannel.
+pub(crate) const MIGRATE: Row = Row {
+    command: "migrate from flannel",
+    aim: Aim::Config(Base::CurrentIfAny),
+    tries: false,
+    ready: &[Kind::First, Kind::Release, Kind::Settings],
+    replaces_flannel: true,
+    ..APPLY
 };
 pub(crate) const INSTALL: Row =
     Row { command: "install", aim: Aim::Config(Base::None), drains: false, tries: false, ready: &[], ..APPLY };

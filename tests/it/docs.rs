@@ -260,7 +260,7 @@ fn every_command_in_a_hint_is_one_that_the_program_has() {
 }
 
 /// Options of other programs in the texts.
-const OTHER_PROGRAMS: [&str; 38] = [
+const OTHER_PROGRAMS: [&str; 39] = [
     // kubectl, kubeadm and calicoctl
     "--client",
     "--clusterrole",
@@ -277,6 +277,7 @@ const OTHER_PROGRAMS: [&str; 38] = [
     "--cipher-suites",
     "--cluster-name",
     "--enable-dsr",
+    "--network-name",
     "--feature-gates",
     "--listen-client-urls",
     "--prefix",
@@ -418,7 +419,9 @@ fn every_hint_is_safe_to_paste() {
     // The sandbox, config and kubeconfig of the run are added at the end of the command.
     let own = Regex::new(r"(?m)(?:^ *|: |`)calicoctl-win ([a-z](?:[^ `\n]| [^ `\n])+)").expect("it is one");
     let value = r"(?:[A-Z]+|\{\S*\}|\S+\.(?:yaml|ps1|zip|json)|\d+)";
-    let whole = Regex::new(&format!(r"^(?:explain .*|[a-z-]+(?: [a-z-]+)?(?: -+[a-z-]+(?:[= ][a-z]+)?| {value})*)$"));
+    let whole = Regex::new(&format!(
+        r"^(?:explain .*|(?:migrate from flannel|[a-z-]+(?: [a-z-]+)?)(?: -+[a-z-]+(?:[= ][a-z]+)?| {value})*)$"
+    ));
     let whole = whole.expect("it is one");
     let (quoted, command) =
         (Regex::new("`[^`]*`"), Regex::new(r"(?:^ *|: |[,;] (?:or |and )?)(?:calicoctl-win|kubectl) [a-z]"));

@@ -8,7 +8,7 @@ use anyhow::Result;
 use crate::fault::{Exit, Fault};
 use crate::item::{Network, NetworkKind};
 use crate::node::NetworkDetails;
-use crate::node::hns::{self, Pods, foreign, is_calicos};
+use crate::node::hns::{self, Pods, foreign, may_be_deleted};
 use crate::node::win32::{self, refused};
 use crate::values::Sha256;
 
@@ -73,7 +73,7 @@ pub fn delete(model: &mut Model, name: &str, pods: Pods) -> Result<u32> {
         return Ok(0);
     };
     answers(model)?;
-    if !is_calicos(name) {
+    if !may_be_deleted(name) {
         return Err(foreign(name).into());
     }
     let used: Vec<String> = network

@@ -295,7 +295,7 @@ fn may_return(adapter: Option<&str>) -> Result<bool> {
 /// Deletes a network, and returns the host's address if no adapter has it back in time.
 fn delete(network: &KnownNetwork, pods: Pods) -> Result<Option<Ipv4Addr>> {
     let name = network.name.as_str();
-    if !hns::is_calicos(name) {
+    if !hns::may_be_deleted(name) {
         return Err(hns::foreign(name).into());
     }
     let address = network.network.as_ref().and_then(|network| network.management_ip);

@@ -151,6 +151,7 @@ pub(super) fn report(edit: impl FnOnce(&mut Scene)) -> PreflightReport {
         node: Some(&scene.node),
         cluster: scene.unreached.is_none().then_some(&scene.cluster),
         cluster_failure: scene.unreached,
+        replaces_flannel: false,
         remote_access: scene.remote_access,
     };
     run(Scope::Everything, &input, &[])

@@ -24,7 +24,7 @@ const FORMATS: [&str; 3] = ["text", "json", "ndjson"];
 
 /// Every command at its work: the fault that it meets, its words, and its exit code. The words of a command are the
 /// beginning of a line.
-const LIFE: [(&str, &str, i32); 64] = [
+const LIFE: [(&str, &str, i32); 65] = [
     ("", "preflight -c c.yaml --all", 0),
     ("", "cluster check -c c.yaml", 0),
     ("", "cluster prepare -c c.yaml --apply -y", 0),
@@ -47,6 +47,7 @@ const LIFE: [(&str, &str, i32); 64] = [
     ("", "apply --plan plan.json -y", 0),
     ("", "install -y -c c.yaml", 0),
     ("", "apply -y -c c.yaml", 0),
+    ("", "migrate from flannel -y -c c.yaml", 0),
     ("", "config diff -c c.yaml", 0),
     ("", "status", 0),
     ("", "logs", 0),

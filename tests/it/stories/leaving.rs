@@ -294,6 +294,41 @@ fn pods_of_another_network_are_opened_when_the_scripts_felix_goes() {
     assert!(lab.on_node("C/Program Files/containerd/cni/conf/10-calico.conf").exists(), "it is another product's");
 }
 
+/// Without the setting for a single network, Calico's CNI plugin makes a network for each block of addresses.
+#[test]
+fn no_network_of_a_block_stays_behind() {
+    let with_block = |pods: &str| {
+        let lab = scripts_node_in_use();
+        lab.edit_yaml(|yaml| {
+            let block = "\nnetworks:\n  Calico-192-168-20-64:\n    id: 0d\n    kind: Overlay\n    subnet: 192.168.20.64/26\n    \
+                         gateway: 192.168.20.65\n    vsid: 4096\n    adapter: Ethernet\n    managementIp: 10.20.0.21\n";
+            yaml.replace("\nnetworks:\n", &format!("{block}{pods}"))
+        });
+        lab
+    };
+    let there = |lab: &Lab| lab.read("node.yaml").contains("Calico-192");
+    let removed = with_block("");
+    let _gone = removed.run("uninstall -y").exits(0);
+    assert!(!there(&removed));
+
+    let pod = "    endpoints:\n      pod-1: {ip: 192.168.20.70, mac: 00-15-5D-00-00-07, container: 3f2c9d}\n";
+    let in_use = with_block(pod);
+    fs::write(in_use.on_node(".sandbox/containers"), "3f2c9d\n").unwrap();
+    let refused = in_use.run("install -y -o json").exits(19).json();
+    assert_eq!(refused["error"]["id"], "NeedsDrain", "{refused:#}");
+
+    let lab = with_block("");
+    let plan = lab.run("plan").exits(0).stdout;
+    assert!(plan.contains("hns-network  Calico-192-168-20-64"), "{plan}");
+    let _there = lab.run("install -y").exits(0);
+    assert!(!there(&lab));
+    assert_eq!(lab.run("install -y -o json").exits(0).json()["changed"], false);
+    let _debug = lab.run("reconfigure -y --set services.felixLogSeverity=debug").exits(0);
+    assert!(!there(&lab));
+    let _gone = lab.run("uninstall -y").exits(0);
+    assert!(there(&lab), "it was there before");
+}
+
 /// An install over the scripts, without `config import`, says which settings change.
 #[test]
 fn a_plan_over_the_scripts_shows_the_settings_that_change() {

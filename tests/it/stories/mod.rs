@@ -26,6 +26,7 @@ mod journal;
 mod lease;
 mod leaving;
 mod limits;
+mod migrate;
 mod offline;
 mod old_state;
 mod output;

@@ -1,0 +1,131 @@
+//! What Flannel has on a node, as items: `migrate from flannel` removes them, and keeps what they were.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use anyhow::{Context, Result};
+
+use super::context::Operation;
+use crate::calico::{flannel, kube_proxy, networks};
+use crate::cluster::Cluster;
+use crate::facts::{ClusterFacts, NodeFacts};
+use crate::fault::{Exit, Fault};
+use crate::item::{Id, Service, State};
+use crate::node::{Listing, Node};
+use crate::settings::{Backend, Settings};
+use crate::values::{Cidr, WinPath};
+
+/// Flannel on a node.
+#[derive(Debug, Default)]
+pub(crate) struct Flannel {
+    pub items: BTreeSet<Id>,
+    /// The addresses of its pods in the whole cluster, if its configuration is here.
+    network: Option<Cidr>,
+}
+
+/// Looks for it.
+///
+/// # Errors
+/// When the node cannot be read: a failed query does not mean that nothing is there.
+pub(crate) fn found(node: &dyn Node, facts: &NodeFacts) -> Result<Flannel> {
+    let mut items = BTreeSet::new();
+    for name in flannel::SERVICES {
+        if node.get(&Id::Service(name.into()))?.is_some() {
+            items.extend([Id::Service(name.into()), Id::Running(name.into())]);
+        }
+    }
+    for (id, state) in node.list(Listing::Networks).context("list the HNS networks")? {
+        if let (Id::Network(name), State::Network(network)) = (&id, &state)
+            && flannel::is_network(name)
+            && networks::is_calicos_kind(network.kind)
+        {
+            items.insert(id);
+        }
+    }
+    if let (Some(runtime), Some(survey)) = (&facts.runtime, &facts.survey) {
+        let confs = survey.cni_configs.iter().filter(|config| config.is_flannels());
+        items.extend(confs.map(|config| Id::CniConf(runtime.cni_conf_dir.join(&config.file))));
+    }
+    for path in flannel::FILES {
+        let id = Id::File(WinPath::known(path));
+        if node.get(&id)?.is_some() {
+            items.insert(id);
+        }
+    }
+    let conf = fs::read_to_string(node.disk(&WinPath::known(flannel::NET_CONF))).unwrap_or_default();
+    Ok(Flannel { items, network: flannel::network(&conf) })
+}
+
+impl Flannel {
+    /// Refuses a node without Flannel, and one on which the cluster still runs it; warns of addresses that both have.
+    ///
+    /// # Errors
+    /// `NoFlannelHere`, `FlannelDaemonSet`; and when the cluster cannot be asked.
+    pub fn check(&self, op: &mut Operation<'_>, cluster: &ClusterFacts, name: &str) -> Result<()> {
+        if self.items.is_empty() && op.context.standing.receipt().is_none() && op.context.standing.journal.is_none() {
+            return Err(Fault::new(Exit::NotFound, "NoFlannelHere", "nothing of Flannel was found on this node")
+                .hint("install Calico with: calicoctl-win install")
+                .into());
+        }
+        let pods = daemon_pods(op.context.cluster(op.node)?, name)?;
+        if let Some(pod) = pods.first() {
+            let what = format!("the cluster runs Flannel on node {name}, which would re-create its network: pod {pod}");
+            return Err(Fault::new(Exit::Conflict, "FlannelDaemonSet", what)
+                .hint("keep its DaemonSet off this node first, for example with a node selector, and wait until the pod is gone")
+                .into());
+        }
+        let pools = cluster.pools.iter().filter(|pool| !pool.disabled);
+        let shared = |network: &Cidr| {
+            let overlaps = |pool: &Cidr| pool.contains(&network.network()) || network.contains(&pool.network());
+            pools.clone().find(|pool| pool.cidr.parse().is_ok_and(|pool: Cidr| overlaps(&pool)))
+        };
+        if let Some((network, pool)) = self.network.as_ref().and_then(|network| Some((network, shared(network)?))) {
+            let message = format!(
+                "Calico's IP pool {} ({}) has addresses of Flannel's network {network}: pods on nodes that still run \
+                 Flannel may have the same address",
+                pool.name, pool.cidr
+            );
+            op.app.warn("FlannelPoolOverlap", message);
+        }
+        Ok(())
+    }
+}
+
+/// The pods of Flannel's DaemonSet on a node.
+fn daemon_pods(cluster: &Cluster, name: &str) -> Result<Vec<String>> {
+    let pods = cluster.pods_on(name)?.into_iter();
+    let flannels = pods.filter(|pod| pod.is_of_daemon_set() && !pod.ending && pod.name.contains("flannel"));
+    Ok(flannels.map(|pod| pod.to_string()).collect())
+}
+
+/// kube-proxy's service on Calico's network, if its definition names another one.
+pub(crate) fn kube_proxy(service: &Service) -> Option<Service> {
+    kube_proxy::on_network(service, networks::PODS)
+}
+
+/// After the migration: says what kube-proxy needs and was not set, since only node startup decided it.
+///
+/// # Errors
+/// When the node cannot be read.
+pub(crate) fn tell_of_kube_proxy(op: &mut Operation<'_>, settings: &Settings) -> Result<()> {
+    let overlay = settings.network.backend == Backend::Vxlan;
+    let endpoints = op.node.endpoints().context("list the HNS endpoints")?;
+    let ip = endpoints.iter().find(|endpoint| endpoint.name == "Calico_ep").and_then(|endpoint| endpoint.ip);
+    let Some(State::Service(service)) = op.node.get(&Id::Service(kube_proxy::NAME.into()))? else {
+        let vip = ip.filter(|_| overlay).map(|ip| format!(" and --source-vip={ip}")).unwrap_or_default();
+        let message = format!("kube-proxy is not a service here: set its --network-name=Calico{vip}, and restart it");
+        op.app.warn("KubeProxyNetwork", message);
+        return Ok(());
+    };
+    let said = kube_proxy::flag(&service, "--source-vip");
+    if let (true, Some(ip)) = (overlay, ip.map(|ip| ip.to_string()))
+        && said.as_deref() != Some(ip.as_str())
+    {
+        let message = match said {
+            Some(said) => format!("kube-proxy has Flannel's --source-vip={said}: set {ip}, and restart it"),
+            None => format!("kube-proxy has no --source-vip in its definition: set {ip}, and restart it"),
+        };
+        op.app.warn("KubeProxyNetwork", message);
+    }
+    Ok(())
+}

@@ -1,0 +1,228 @@
+//! A node whose pods are on Flannel's network gets Calico, and Flannel back.
+
+use std::fs;
+use std::time::Duration;
+
+use calicoctl_win::node::Node;
+use calicoctl_win::node::sandbox::SandboxNode;
+use serde_json::{Value, json};
+
+use crate::lab::{Lab, Picture};
+
+const CONF: &str = "C/Program Files/containerd/cni/conf/10-flannel.conf";
+const NET_CONF: &str = "C/etc/kube-flannel/net-conf.json";
+
+/// A node as SIG Windows' scripts install Flannel with VXLAN; another product has a network and an agent.
+fn flannel_node() -> Lab {
+    let lab = Lab::node();
+    for (path, text) in [
+        (CONF, r#"{"name": "vxlan0", "type": "flannel", "delegate": {"type": "win-overlay"}}"#),
+        (
+            NET_CONF,
+            r#"{"Network": "10.244.0.0/16", "Backend": {"Name": "vxlan0", "Type": "vxlan", "VNI": 4096, "Port": 4789}}"#,
+        ),
+        ("C/run/flannel/subnet.env", "FLANNEL_NETWORK=10.244.0.0/16"),
+        ("C/k/sourceVip.json", r#"{"ip4": {"ip": "10.244.3.2/24"}}"#),
+        ("C/flannel/flanneld.exe", "flanneld"),
+        ("C/k/kube-proxy.exe", "kube-proxy"),
+    ] {
+        lab.write(&format!("node/{path}"), text);
+    }
+    lab.edit_yaml(|yaml| {
+        let networks = "\nnetworks:\n  External: {id: 0b, kind: Overlay, subnet: 192.168.255.0/30, gateway: 192.168.255.1, vsid: 9999, adapter: Ethernet, managementIp: 10.20.0.21}\n  \
+                        contoso: {id: 0c, kind: Internal, subnet: 172.30.0.0/24, gateway: 172.30.0.1}\n  \
+                        vxlan0: {id: 0a, kind: Overlay, subnet: 10.244.3.0/24, gateway: 10.244.3.1, vsid: 4096, adapter: Ethernet, managementIp: 10.20.0.21}\n";
+        let service = |name: &str, command: &str, pid: u32| {
+            format!(
+                "  {name}:\n    definition: {{displayName: {name}, description: '', imagePath: '{command}', account: LocalSystem, \
+                 start: auto}}\n    pid: {pid}\n"
+            )
+        };
+        let services = [
+            service("flanneld", r"C:\flannel\flanneld.exe --kubeconfig-file C:\k\config --iface 10.20.0.21", 3200),
+            service("kube-proxy", r"C:\k\kube-proxy.exe --network-name=vxlan0 --source-vip=10.244.3.2 --enable-dsr=true", 3204),
+        ];
+        yaml.replace("  addresses: [10.20.0.21/24]\n  gateway: 10.20.0.1\n  dhcp: true\n", "  dhcp: true\n- {name: vEthernet (Ethernet), mac: 00-15-5D-14-00-15, addresses: [10.20.0.21/24], gateway: 10.20.0.1, dhcp: true}\n")
+            .replace("\nnetworks:\n", networks)
+            .replace("services:\n", &format!("services:\n{}", services.concat()))
+    });
+    lab
+}
+
+#[track_caller]
+fn is_on_calico(lab: &Lab) {
+    let yaml = lab.read("node.yaml");
+    assert!(yaml.contains("  Calico:") && yaml.contains("contoso:"), "{yaml}");
+    for gone in ["vxlan0", "flanneld"] {
+        assert!(!yaml.contains(gone), "{gone}:\n{yaml}");
+    }
+    assert!(yaml.contains("--network-name=Calico --source-vip=10.244.3.2"), "{yaml}");
+    for gone in [CONF, NET_CONF, "C/run/flannel/subnet.env", "C/k/sourceVip.json"] {
+        assert!(!lab.on_node(gone).exists(), "{gone} is there");
+    }
+    assert_eq!(lab.read("C/flannel/flanneld.exe"), "flanneld", "programs of other products stay");
+    assert_eq!(lab.status()["overall"], "Healthy", "{:#}", lab.status());
+}
+
+/// The node is as in the picture, once Windows has given the addresses to the vSwitch.
+#[track_caller]
+fn is_as(lab: &Lab, before: &Picture) {
+    let mut node = SandboxNode::open(&lab.path("node")).unwrap();
+    node.pause(Duration::from_secs(60));
+    // kubelet starts pods again, each with another endpoint.
+    node.edit(|model| {
+        model.networks.values_mut().for_each(|network| network.endpoints.clear());
+        Ok(())
+    })
+    .unwrap();
+    lab.picture_without_state().says_the_same_as(before);
+}
+
+fn is_schedulable(lab: &Lab) -> bool {
+    let node = lab.objects().into_iter().find(|(kind, name, _)| kind.starts_with("nodes") && name == "win-a1");
+    node.unwrap().2["spec"]["unschedulable"] != true
+}
+
+#[test]
+fn a_node_moves_from_flannel_to_calico_and_back() {
+    let lab = flannel_node();
+    let before = lab.picture_without_state();
+    // An install alone refuses, and names the verb.
+    let refused = lab.run("install -y").exits(3);
+    assert!(refused.stdout.contains("NoFlannel") || refused.stderr.contains("NoFlannel"), "{refused}");
+    assert!(format!("{refused}").contains("migrate from flannel"), "{refused}");
+
+    let plan = lab.run("migrate from flannel --dry-run").exits(0).stdout;
+    for line in ["hns-network  vxlan0", "service      flanneld", "10-flannel.conf", "net-conf.json", "Drain of win-a1"]
+    {
+        assert!(plan.contains(line), "{line}: {plan}");
+    }
+    assert!(plan.contains("vxlan0"), "{plan}");
+    lab.picture_without_state().same_as(&before);
+
+    let lines = lab.run("migrate from flannel -y -o ndjson").exits(0).ndjson();
+    let at = |kind: &str, phase: &str| {
+        let found = lines.iter().position(|line| line["type"] == kind && line["phase"]["id"] == phase);
+        found.unwrap_or_else(|| panic!("{phase}"))
+    };
+    assert!(at("phase_complete", "drain") < at("phase_start", "services-stop"));
+    let result = lines.last().unwrap();
+    assert_eq!((&result["exit_code"], &result["changed"]), (&json!(0), &json!(true)), "{result:#}");
+    let warned = result["warnings"].to_string();
+    assert!(warned.contains("KubeProxyNetwork: kube-proxy has Flannel's --source-vip=10.244.3.2: set "), "{warned}");
+    is_on_calico(&lab);
+    assert!(is_schedulable(&lab));
+
+    // Later changes keep Flannel away.
+    let _debug = lab.run("reconfigure -y --set services.felixLogSeverity=debug").exits(0);
+    is_on_calico(&lab);
+    assert_eq!(lab.run("apply -y -o json").exits(0).json()["changed"], false);
+    assert_eq!(lab.run("migrate from flannel -y -o json").exits(0).json()["changed"], false);
+
+    let _gone = lab.run("uninstall -y").exits(0);
+    is_as(&lab, &before);
+}
+
+#[test]
+fn a_migration_that_is_killed_is_finished_or_undone() {
+    let start = flannel_node();
+    let before = start.picture_without_state();
+    let mut points = 0;
+    for n in (2..).step_by(9) {
+        let lab = start.copy();
+        let output = lab.fails_at(&format!("*#{n}=exit-after"), "migrate from flannel -y");
+        if output.code == 0 {
+            break;
+        }
+        let _killed = output.exits(137);
+        points += 1;
+        let undone = lab.copy();
+        let journaled = lab.on_node("C/ProgramData/calicoctl-win/journal.jsonl").exists();
+        let _finished = lab.run(if journaled { "resume -y" } else { "migrate from flannel -y" }).exits(0);
+        is_on_calico(&lab);
+        assert!(is_schedulable(&lab), "at {n}");
+        if journaled {
+            let _undone = undone.run("resume --undo -y").exits(0);
+            is_as(&undone, &before);
+            assert!(is_schedulable(&undone), "at {n}");
+        }
+    }
+    assert!(points >= 8, "only {points}");
+}
+
+#[test]
+fn a_migration_that_fails_restores_flannel() {
+    for fault in ["put running CalicoFelix=fail", "put network vxlan0#1=fail", "put service flanneld#1=fail-after"] {
+        let lab = flannel_node();
+        let before = lab.picture_without_state();
+        let failed = lab.fails_at(fault, "migrate from flannel -y -o json").exits(9).json();
+        assert_eq!(failed["rolled_back"], true, "{fault}: {failed:#}");
+        is_as(&lab, &before);
+        assert!(is_schedulable(&lab), "{fault}");
+    }
+}
+
+#[test]
+fn flannel_that_the_cluster_runs_here_is_refused() {
+    let lab = flannel_node();
+    let _cluster = lab.run("plan --ignore-preflight-errors NoFlannel,CniConfig").exits(0);
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": "kube-flannel-ds-windows-amd64-x7k2p", "namespace": "kube-flannel", "uid": "f1",
+            "ownerReferences": [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "kube-flannel-ds-windows-amd64", "uid": "f0", "controller": true}],
+        },
+        "spec": {"nodeName": "win-a1", "hostNetwork": true, "containers": [{"name": "kube-flannel", "image": "flannel"}]},
+        "status": {"phase": "Running"},
+    });
+    lab.add_object("pods", pod);
+    let before = lab.picture_without_state();
+    let refused = lab.run("migrate from flannel -y -o json").exits(13).json();
+    assert_eq!(refused["error"]["id"], "FlannelDaemonSet", "{refused:#}");
+    assert!(refused["error"]["what"].as_str().unwrap().contains("kube-flannel/kube-flannel-ds-windows-amd64-x7k2p"));
+    lab.picture_without_state().same_as(&before);
+}
+
+#[test]
+fn addresses_that_flannel_and_calico_share_are_named() {
+    let lab = flannel_node();
+    lab.write(&format!("node/{NET_CONF}"), r#"{"Network": "192.168.0.0/16"}"#);
+    let plan = lab.run("migrate from flannel --dry-run -o json").exits(0).json();
+    let warned = plan["warnings"].to_string();
+    assert!(warned.contains("FlannelPoolOverlap"), "{plan:#}");
+}
+
+#[test]
+fn without_flannel_there_is_nothing_to_migrate() {
+    let lab = Lab::node();
+    let before = lab.picture_without_state();
+    let refused = lab.run("migrate from flannel -y -o json");
+    assert_eq!(refused.json()["error"]["id"], "NoFlannelHere", "{refused}");
+    lab.picture_without_state().same_as(&before);
+}
+
+/// In host-gateway mode, kube-proxy under NSSM, and a vSwitch of another kind.
+#[test]
+fn flannels_bridge_is_replaced_too() {
+    let lab = flannel_node();
+    lab.edit_yaml(|yaml| {
+        yaml.replace("vxlan0: {id: 0a, kind: Overlay", "cbr0: {id: 0a, kind: L2Bridge")
+            .replace(", vsid: 4096, adapter", ", adapter")
+            .replace(
+                "kind: Overlay, subnet: 192.168.255.0/30, gateway: 192.168.255.1, vsid: 9999",
+                "kind: L2Bridge, subnet: 192.168.255.0/30, gateway: 192.168.255.1",
+            )
+            .replace("--network-name=vxlan0", "--network-name=cbr0")
+    });
+    let before = lab.picture_without_state();
+    let _done = lab.run("migrate from flannel -y").exits(0);
+    is_on_calico(&lab);
+    let networks: Vec<Value> = lab.status()["networks"].as_array().unwrap().clone();
+    assert!(
+        networks.iter().any(|network| network["name"] == "External" && network["type"] == "Overlay"),
+        "{networks:#?}"
+    );
+    let _gone = lab.run("uninstall -y").exits(0);
+    is_as(&lab, &before);
+    assert!(fs::exists(lab.on_node(CONF)).unwrap());
+}
