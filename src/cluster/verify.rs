@@ -105,6 +105,9 @@ impl Cluster {
                 verbs.iter().map(|verb| right(verb, group, resource, Some(VERIFY_NAMESPACE)))
             })
             .collect();
+        let named = Some(VERIFY_NAMESPACE.to_owned());
+        rights
+            .extend(["get", "patch"].map(|verb| Right { name: named.clone(), ..right(verb, "", "namespaces", None) }));
         if !exists {
             rights.extend(["create", "delete"].map(|verb| right(verb, "", "namespaces", None)));
         }
@@ -113,11 +116,12 @@ impl Cluster {
     }
 
     /// Deletes an object if it is the one that these preconditions name; false if it did not exist, or is another.
+    /// `grace`: how many seconds a pod has to end, if not its own.
     ///
     /// # Errors
     /// When the cluster cannot be asked, or refuses.
-    pub fn delete_if(&self, path: &str, preconditions: &Value) -> Result<bool> {
-        let options = json!({ "preconditions": preconditions });
+    pub fn delete_if(&self, path: &str, preconditions: &Value, grace: Option<u32>) -> Result<bool> {
+        let options = json!({ "preconditions": preconditions, "gracePeriodSeconds": grace });
         match self.runtime.block_on(self.api.delete_when(path, &options)) {
             Ok(deleted) => Ok(deleted),
             Err(failure) if failure.status == Some(409) => Ok(false),

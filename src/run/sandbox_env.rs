@@ -84,6 +84,10 @@ impl SandboxEnv {
                 kubelet.play_kubelet(model, running, published)
             }))
             .with_traffic(Box::new(move |model: &Model, to: SocketAddrV4| {
+                // The pods of another cluster have no network in a sandbox.
+                if !network.has_cluster() {
+                    return Ok(Some("TIMEOUT".into()));
+                }
                 let traffic = Traffic::read(network.cluster()?, &network.node_name, model)?;
                 Ok(traffic.connect(Source::Node, &to.to_string()).err())
             }))
@@ -155,9 +159,14 @@ impl SandboxEnv {
         Ok(server.url(version))
     }
 
+    /// Whether its own cluster was started.
+    fn has_cluster(&self) -> bool {
+        self.dir.join("cluster").join("cluster.json").exists()
+    }
+
     /// Does kubelet's work on the node, in a cluster that was started.
     fn play_kubelet(&self, model: &mut Model, running: &mut BTreeSet<String>, published: bool) -> Result<()> {
-        if !self.dir.join("cluster").join("cluster.json").exists() {
+        if !self.has_cluster() {
             return Ok(());
         }
         kubelet::play(self.cluster()?, &self.node_name, model, running, published)

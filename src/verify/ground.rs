@@ -24,7 +24,13 @@ use crate::values::joined;
 /// `VerifyNamespaceForeign`; `VerifyRights` with all that are missing; `VerifyPullSecret`; when the cluster cannot be
 /// asked, or refuses.
 pub fn check(cluster: &Cluster, ground: &Ground, options: &PodOptions) -> Result<Vec<String>> {
-    let exists = namespace::look(cluster)?.is_some();
+    let looked = namespace::look(cluster);
+    let exists = match &looked {
+        Ok(found) => found.is_some(),
+        // All rights that are missing are said together.
+        Err(error) if Fault::id_of(error) == "ClusterForbidden" => false,
+        Err(_) => return looked.map(|_| Vec::new()),
+    };
     let missing = cluster.missing_for_verify(exists, options.pull_secret.is_some(), options.demo)?;
     if !missing.is_empty() {
         let what =
@@ -34,6 +40,7 @@ pub fn check(cluster: &Cluster, ground: &Ground, options: &PodOptions) -> Result
         return Err(Fault::new(Exit::ClusterAccessDenied, "VerifyRights", what).hint(hint).into());
     }
     let then = if options.demo { "left in place" } else { "removed afterwards" };
+    looked?;
     let mut notes = vec![format!(
         "pods are started in namespace {VERIFY_NAMESPACE} and {then}: {} here{}",
         options.image_windows,

@@ -61,22 +61,23 @@ impl Site<'_> {
         let what = format!("namespace {VERIFY_NAMESPACE} to be there, without what a former one had");
         let account = format!("/api/v1/namespaces/{VERIFY_NAMESPACE}/serviceaccounts/default");
         let wait = Wait { what: Some(&what), limit: ENDS_WITHIN, pause: LOOK, rest: &mut wait::sleep };
+        let mut created = false;
         let entered = wait.until(node, events, |_, _, _| match look(self.cluster)? {
             Some(ending) if is_ending(&ending) => Ok(Err(what.clone())),
             Some(_) => {
                 let patch = json!({ "metadata": { "annotations": { ENTERED: self.id } } });
                 self.cluster.merge_patch::<_, Value>(&path(), &patch)?;
                 // No pod can be created before a controller has made its account.
-                match self.cluster.get::<Value>(&account) {
-                    Ok(None) => Ok(Err(what.clone())),
-                    Err(error) if Fault::id_of(&error) != "ClusterForbidden" => Err(error),
-                    _ => Ok(Ok(())),
-                }
+                let ready = !created || self.cluster.get::<Value>(&account)?.is_some();
+                Ok(if ready { Ok(()) } else { Err(what.clone()) })
             }
             None => match self.cluster.post::<_, Value>("/api/v1/namespaces", &spec::namespace(self.run, &self.id)) {
                 // Another node was faster.
                 Err(error) if Fault::id_of(&error) != "ClusterObjectExists" => Err(error),
-                _ => Ok(Err(what.clone())),
+                made => {
+                    created = made.is_ok();
+                    Ok(Err(what.clone()))
+                }
             },
         })?;
         entered.map_err(|what| {
@@ -121,7 +122,13 @@ impl Site<'_> {
         let own = |kind: &str, role: &str| format!("{}/{role}-{}", spec::collection(kind), self.id);
         for pod in self.pods()? {
             let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-            self.cluster.delete(&format!("{}/{name}", spec::collection("Pod")))?;
+            let at = format!("{}/{name}", spec::collection("Pod"));
+            // Of a pod that no kubelet has seen, nothing runs, and nobody would end it.
+            if pod["status"]["startTime"].is_null() {
+                self.cluster.delete_if(&at, &json!({ "uid": pod["metadata"]["uid"] }), Some(0))?;
+            } else {
+                self.cluster.delete(&at)?;
+            }
         }
         self.cluster.delete(&own("Service", "server"))?;
         for optional in [DENY, ALLOW].map(|role| own("NetworkPolicy", role)).into_iter().chain([own("Secret", "pull")])
@@ -162,7 +169,7 @@ impl Site<'_> {
             return self.cluster.merge_patch::<_, Value>(&path(), &patch).map(|_| Ok(()));
         }
         let this = json!({ "uid": meta["uid"], "resourceVersion": meta["resourceVersion"] });
-        self.cluster.delete_if(&path(), &this)?;
+        self.cluster.delete_if(&path(), &this, None)?;
         Ok(Err(format!("namespace {VERIFY_NAMESPACE}")))
     }
 }

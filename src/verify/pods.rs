@@ -2,6 +2,7 @@
 //! connect once each, and end with the result.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -128,7 +129,7 @@ pub struct Ground {
 const CLIENT_RUNS: Duration = Duration::from_secs(CONNECT_S + 40);
 
 /// How often the API server is asked for the pods.
-const LOOK: Duration = Duration::from_secs(2);
+const LOOK: Duration = Duration::from_secs(1);
 
 /// How often a probe is tried: kube-proxy and Felix may still be writing what a new pod needs.
 const TRIES: usize = 2;
@@ -311,7 +312,7 @@ impl Pods<'_> {
     fn running(&mut self, role: &str, here: bool, events: Sink) -> Result<Running> {
         let limit = self.options.start_within;
         let what = format!("the pod {role}-{} to run", self.site.id);
-        let wait = Wait { what: Some(&what), limit, pause: LOOK, rest: &mut cancel::pause };
+        let wait = Wait { what: Some(&what), limit, pause: LOOK, rest: &mut sleep };
         let (site, name) = (&self.site, format!("{role}-{}", self.site.id));
         let ran = wait.until(self.node, events, |node, _, _| {
             let endpoints = if here { node.endpoints()? } else { Vec::new() };
@@ -418,7 +419,7 @@ impl Pods<'_> {
         let limit = self.options.start_within + CLIENT_RUNS;
         let name = format!("{role}-{}", self.site.id);
         let what = format!("the pod {name} to end");
-        let wait = Wait { what: Some(&what), limit, pause: LOOK, rest: &mut cancel::pause };
+        let wait = Wait { what: Some(&what), limit, pause: LOOK, rest: &mut sleep };
         let site = &self.site;
         let ended = wait.until(self.node, events, |node, _, _| {
             // In a sandbox, kubelet runs when it is looked at.
@@ -437,6 +438,13 @@ impl Pods<'_> {
         })?;
         Ok(ended.unwrap_or_else(|missing| Err(format!("{missing}, for {} s", limit.as_secs()))))
     }
+}
+
+/// Lets time pass for the cluster, whose clock is not a sandbox's, unless the run was asked to stop.
+fn sleep(_: &mut dyn Node, time: Duration) -> Result<()> {
+    cancel::check()?;
+    thread::sleep(time);
+    Ok(())
 }
 
 /// What a container says of its connection.

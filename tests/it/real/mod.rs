@@ -13,3 +13,4 @@ mod parts;
 mod restarts;
 mod schemas;
 mod stories;
+mod verify;

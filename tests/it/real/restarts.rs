@@ -33,7 +33,7 @@ fn installed() -> Option<RealCluster> {
 
 impl RealCluster {
     /// Starts `calicoctl-win WORDS` as the operator; its output goes to the file `said`.
-    fn begin(&self, words: &str) -> Child {
+    pub fn begin(&self, words: &str) -> Child {
         let mut command = self.lab.command(&self.with_access(words));
         let out = File::create(self.lab.path("said")).unwrap();
         let err = out.try_clone().unwrap();

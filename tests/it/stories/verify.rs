@@ -105,7 +105,7 @@ fn each_probe_fails_when_its_fact_is_otherwise() {
         (
             "PodsStart",
             "",
-            "server-windows-11851a84 does not run: kubelet has not said anything about it, for 20 s",
+            "server-windows-11851a84 does not run: kubelet has not said anything about it, for 2 s",
             |lab| {
                 edit(lab, |model| model.services.get_mut(&Name::new("kubelet")).unwrap().pid = None);
             },
@@ -167,7 +167,7 @@ fn each_probe_fails_when_its_fact_is_otherwise() {
         let lab = installed.copy();
         turn(&lab);
         let words = match groups[id] {
-            "pods" => "verify --pods --start-timeout 20s -o json",
+            "pods" => "verify --pods --start-timeout 2s -o json",
             "policy" => "verify --pods --demo -o json",
             _ => "verify -o json",
         };
@@ -310,7 +310,7 @@ fn images_and_the_secret_with_which_they_are_pulled_can_be_named() {
     }
     assert_eq!(lab.object("secrets", "pull-11851a84").unwrap()["data"], data);
     edit(&lab, |model| assert!(model.missing_images.insert("registry.example/win:1".into())));
-    let report = lab.run(&format!("{words} --start-timeout 30s -o json")).exits(11).json();
+    let report = lab.run(&format!("{words} --start-timeout 2s -o json")).exits(11).json();
     let answered = probe(&report, "PodsStart")["answered"].as_str().unwrap();
     assert!(answered.contains("ErrImagePull: failed to pull and unpack image"), "{answered}");
     assert_eq!(probe(&report, "ServiceVip")["verdict"], "skip");
