@@ -322,3 +322,20 @@ impl Node for WindowsNode {
         reboot::restart(why)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::{SocketAddr, TcpListener};
+
+    use super::*;
+
+    #[test]
+    fn a_connection_is_made_or_its_refusal_named() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let Ok(SocketAddr::V4(at)) = listener.local_addr() else { panic!("it is IPv4") };
+        let connect = || WindowsNode::default().connect(at, Duration::from_secs(20)).unwrap();
+        assert_eq!(connect(), None);
+        drop(listener);
+        assert_eq!(connect().as_deref(), Some("REFUSED"));
+    }
+}

@@ -41,3 +41,5 @@ mod session;
 mod standins;
 #[cfg(not(windows))]
 mod upgrade;
+#[cfg(not(windows))]
+mod verify;
