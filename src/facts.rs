@@ -194,6 +194,9 @@ pub struct Runtime {
     pub version: String,
     pub cni_bin_dir: WinPath,
     pub cni_conf_dir: WinPath,
+    /// The image of each pod's sandbox (pause); none if the runtime's configuration does not name it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox_image: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -40,3 +40,21 @@ pub const ETCD_TLS: &str = "etcd-tls";
 pub fn confd(root: &WinPath) -> WinPath {
     root.join("confd")
 }
+
+/// kubelet's and kube-proxy's files. kubeadm uses the same places on Windows, so a node that it joined keeps its login.
+pub mod kubernetes {
+    /// The folder of the programs. Only administrators may write below it.
+    pub const PROGRAMS: &str = r"C:\Program Files\Kubernetes";
+    /// kubelet's login, which it writes when it has joined.
+    pub const KUBELET_CONF: &str = r"C:\etc\kubernetes\kubelet.conf";
+    /// The login with which it joins.
+    pub const BOOTSTRAP_CONF: &str = r"C:\etc\kubernetes\bootstrap-kubelet.conf";
+    /// The CA of the clients that kubelet serves.
+    pub const CA: &str = r"C:\etc\kubernetes\pki\ca.crt";
+    /// kubelet's data: certificates, volumes, its configuration.
+    pub const KUBELET_DATA: &str = r"C:\var\lib\kubelet";
+    pub const KUBELET_CONFIG: &str = r"C:\var\lib\kubelet\config.yaml";
+    pub const KUBE_PROXY_CONFIG: &str = r"C:\var\lib\kube-proxy\config.yaml";
+    /// The same with the source VIP, which is known only when the network is up. kube-proxy reads this one.
+    pub const KUBE_PROXY_EFFECTIVE: &str = r"C:\ProgramData\calicoctl-win\agent\kube-proxy.yaml";
+}

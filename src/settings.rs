@@ -10,6 +10,7 @@ mod cni;
 mod connection;
 mod datastore;
 mod detection;
+mod kubernetes_node;
 mod maintenance;
 mod network;
 mod node_name;
@@ -28,6 +29,7 @@ pub use cluster_side::{ClusterSide, cluster_side};
 pub use cni::Cni;
 pub use connection::{Connection, Limits, connection, provider};
 pub use datastore::{Datastore, EtcdTls, SecretRef, datastore};
+pub use kubernetes_node::{Join, KNOWN_MINORS, KubernetesNode, Programs};
 pub use maintenance::{Drain, Maintenance, Reboot};
 pub use network::{Kubernetes, Network, NodeAddress, cluster_vni, matched_networks, mixed_vni, unmatched_network};
 pub use node_name::node_name;
@@ -39,6 +41,7 @@ pub use services::Services;
 use crate::config::Origin;
 pub use crate::config::keywords::{Backend, Credentials, Ipam, RemoteAccess};
 pub use crate::config::static_rules::StaticRules;
+pub use crate::config::types::CaCertHash;
 pub use crate::facts::Provider;
 use crate::facts::{ApiGroup, RuntimeKind};
 use crate::values::NodeName;
@@ -62,6 +65,9 @@ pub struct Settings {
     pub runtime: RuntimeKind,
     /// Whether Windows can do Direct Server Return here.
     pub dsr: bool,
+    /// kubelet and kube-proxy, if this program installs them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kubernetes_node: Option<KubernetesNode>,
     /// Calico's API group, written explicitly for CNI and components of versions that know the key.
     pub api_group: Option<ApiGroup>,
 }

@@ -1,4 +1,4 @@
-//! Calico versions, as far as decisions depend on them.
+//! Versions of Calico and of Kubernetes, as far as decisions depend on them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -35,6 +35,48 @@ impl CalicoVersion {
     /// Whether it has what came with `major.minor.patch`. A pre-release has what its release has.
     pub fn reaches(&self, major: u64, minor: u64, patch: u64) -> bool {
         (self.0.major, self.0.minor, self.0.patch) >= (major, minor, patch)
+    }
+}
+
+/// A release of Kubernetes 1, for example `v1.33.4`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schemars(with = "String")]
+pub struct KubernetesVersion {
+    pub minor: u64,
+    pub patch: u64,
+}
+
+impl FromStr for KubernetesVersion {
+    type Err = String;
+
+    /// Also reads what a server or a program of a distribution says: `v1.33.4-eks-1a2b3c`, `v1.33.4+rke2r1`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let version = semver::Version::parse(text.strip_prefix('v').unwrap_or(text)).ok();
+        let version = version.filter(|version| version.major == 1);
+        version
+            .map(|version| Self { minor: version.minor, patch: version.patch })
+            .ok_or_else(|| format!("`{text}` is not a Kubernetes version like v1.33.4"))
+    }
+}
+
+impl TryFrom<String> for KubernetesVersion {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<KubernetesVersion> for String {
+    fn from(version: KubernetesVersion) -> Self {
+        version.to_string()
+    }
+}
+
+impl fmt::Display for KubernetesVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "v1.{}.{}", self.minor, self.patch)
     }
 }
 

@@ -19,7 +19,7 @@ use super::state::{self, Board};
 use super::stop::{Stop, Stopped};
 use super::supervise::{Moment, Reason, Timing, supervise};
 use super::watched_processes::{HNS, WatchedProcesses};
-use super::{AgentContext, Role, await_bring_up, component, read_config, wait};
+use super::{AgentContext, Role, await_turn, component, kube_proxy, read_config, wait};
 use crate::calico::agent_config::{AgentConfig, Command};
 use crate::fault::{Exit, Fault};
 use crate::item::Access;
@@ -66,8 +66,7 @@ pub fn serve(role: Role, node: &mut dyn Node, host: &Host<'_>) -> Result<()> {
             return Err(report(role, error, log));
         }
     };
-    let log =
-        |end: &str| LogFile::new(&node.disk(&config.log_dir), &format!("calico-{}{end}", role.word()), host.limits);
+    let log = |end: &str| LogFile::new(&node.disk(&config.log_dir), &format!("{}{end}", role.log()), host.limits);
     let (out, err) = (log(".log"), log(".err.log"));
     let lock = match retrying(host, || lock(role, node)) {
         Ok(lock) => lock,
@@ -270,7 +269,7 @@ fn run_component(
     host: &Host<'_>,
 ) -> Result<()> {
     let command = component(role, config)?;
-    with_context(role, streams, board, host, |context| await_bring_up(node, context))?;
+    with_context(role, streams, board, host, |context| await_turn(role, node, context))?;
     let events = &mut |event| tell(&event, role, streams, board);
     let mut processes = WatchedProcesses::look(node, events);
     let mut read = Read::now(node, config);
@@ -306,8 +305,11 @@ fn run_component(
             }
         }
         match moment {
+            // It has its own login, and uses no network.
+            _ if role == Role::Kubelet => return Ok(None),
             Moment::Runs => {}
             Moment::Starts if role == Role::Confd => return forget_rendered(node, &command.dir).map(|()| None),
+            Moment::Starts if role == Role::KubeProxy => return kube_proxy::write_config(node, config).map(|()| None),
             Moment::Starts => return Ok(None),
             Moment::Stopped => {
                 await_network_of(node, processes.hns().cloned(), role, streams, board, host)?;

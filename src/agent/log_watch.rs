@@ -38,7 +38,7 @@ impl LogWatch {
     /// The program has logged a line.
     pub fn line(&mut self, line: &str, now: Instant) {
         match self.role {
-            Role::Node => {}
+            Role::Node | Role::Kubelet | Role::KubeProxy => {}
             Role::Felix => {
                 if let Some(at) = line.find(NO_ENDPOINT) {
                     // Newer releases count how often they tried.

@@ -37,7 +37,7 @@ const TAIL: u64 = 16 * 1024;
 /// startup writes to the error log.
 pub fn last_words(node: &dyn Node, role: Role) -> Vec<String> {
     let Ok(config) = super::read_config(node) else { return Vec::new() };
-    let log = |end: &str| node.disk(&config.log_dir.join(&format!("calico-{}{end}", role.word())));
+    let log = |end: &str| node.disk(&config.log_dir.join(&format!("{}{end}", role.log())));
     let written = |path: &PathBuf| fs::metadata(path).and_then(|about| about.modified()).ok();
     let mut logs = [log(".log"), log(".err.log")];
     logs.sort_by_key(|path| std::cmp::Reverse(written(path)));

@@ -1,10 +1,11 @@
-//! The program of the Windows services: `calicoctl-win service run node|felix|confd`.
+//! The program of the Windows services: `calicoctl-win service run node|felix|confd|kubelet|kube-proxy`.
 
 mod boot;
 pub mod cni_gate;
 pub mod health;
 mod history;
 pub mod host;
+pub mod kube_proxy;
 #[cfg(test)]
 mod live;
 mod log_watch;
@@ -34,6 +35,7 @@ use anyhow::{Context, Result};
 use serde::de::DeserializeOwned;
 
 use crate::calico::agent_config::{AgentConfig, Command, FelixConfig};
+use crate::calico::kubernetes::KubernetesConfig;
 pub use crate::calico::services::Role;
 use crate::fault::{Exit, Fault};
 use crate::item::{Id, RegValue, State};
@@ -89,10 +91,22 @@ pub fn read_config(node: &dyn Node) -> Result<AgentConfig> {
         Err(e) => return Err(e).with_context(|| format!("read {path}")),
     };
     let config: AgentConfig = parse(&path, &text)?;
-    let path = WinPath::known(FelixConfig::PATH);
+    let mut config = match optional::<FelixConfig>(node, FelixConfig::PATH)? {
+        Some(felix) => config.with(felix),
+        None => config,
+    };
+    if let Some(kubernetes) = optional::<KubernetesConfig>(node, KubernetesConfig::PATH)? {
+        config.others.extend(kubernetes.programs.into_iter().map(|(word, command)| (word, Some(command))));
+    }
+    Ok(config)
+}
+
+/// A document that is there only on some nodes.
+fn optional<T: DeserializeOwned>(node: &dyn Node, path: &str) -> Result<Option<T>> {
+    let path = WinPath::known(path);
     match fs::read(node.disk(&path)) {
-        Ok(text) => Ok(config.with(parse(&path, &text)?)),
-        Err(e) if e.kind() == ErrorKind::NotFound => Ok(config),
+        Ok(text) => parse(&path, &text).map(Some),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
         Err(e) => Err(e).with_context(|| format!("read {path}")),
     }
 }
@@ -122,14 +136,26 @@ pub fn prepare<'a>(
         return startup::bring_up(node, config, context).map(|_| None);
     }
     let command = component(role, config)?;
-    await_bring_up(node, context)?;
+    await_turn(role, node, context)?;
+    if role == Role::KubeProxy {
+        kube_proxy::write_config(node, config)?;
+    }
     Ok(Some(command))
+}
+
+/// Waits until a service's program may start: after the network, and all but kubelet after Calico's node startup, which
+/// itself waits for the Node that kubelet creates.
+fn await_turn(role: Role, node: &mut dyn Node, context: &mut AgentContext<'_>) -> Result<()> {
+    if role == Role::Kubelet { await_network(node, context) } else { await_bring_up(node, context) }
 }
 
 /// The program that a role keeps running.
 fn component(role: Role, config: &AgentConfig) -> Result<&Command> {
     config.command(role).with_context(|| {
         let word = role.word();
+        if !role.is_calicos() {
+            return format!("find {word}'s command: {} has none", KubernetesConfig::PATH);
+        }
         format!("find {word}'s command: the backend {} has no {word}", config.backend.name())
     })
 }
@@ -137,10 +163,7 @@ fn component(role: Role, config: &AgentConfig) -> Result<&Command> {
 /// Waits until CalicoNode has brought up the network in this boot, and node startup has succeeded on it: Felix and
 /// confd read what it writes, and Felix restarts when that changes.
 fn await_bring_up(node: &mut dyn Node, context: &mut AgentContext<'_>) -> Result<()> {
-    let boot = node.boot_id()?;
-    wait(node, "CalicoNode to bring up the network", BRING_UP_LIMIT, context, |node, _| {
-        Ok(is_brought_up(node, &boot).unwrap_or_else(|error| Err(Missing(format!("{error:#}")))))
-    })?;
+    await_network(node, context)?;
     // The mark comes before node startup, for upstream's kubelet script. Once it is there, the agent's state is of this
     // boot. Like node startup this has no limit: a datastore that is down is not a reason to end.
     let limit = context.startup_limit.unwrap_or(Duration::MAX);
@@ -153,6 +176,22 @@ fn await_bring_up(node: &mut dyn Node, context: &mut AgentContext<'_>) -> Result
         };
         Ok(Err(Missing(so_far)))
     })
+}
+
+/// Waits until CalicoNode has created the virtual switch in this boot: before that, the machine's address changes.
+fn await_network(node: &mut dyn Node, context: &mut AgentContext<'_>) -> Result<()> {
+    let boot = node.boot_id()?;
+    wait(node, "CalicoNode to bring up the network", BRING_UP_LIMIT, context, |node, _| {
+        Ok(is_brought_up(node, &boot).unwrap_or_else(|error| Err(Missing(format!("{error:#}")))))
+    })
+}
+
+/// Whether CalicoNode has created the virtual switch in this boot.
+///
+/// # Errors
+/// When the registry cannot be read.
+pub fn network_is_up(node: &dyn Node) -> Result<bool> {
+    Ok(is_brought_up(node, &node.boot_id()?)?.is_ok())
 }
 
 /// Whether CalicoNode has brought up the network in this boot. After an error, Windows is asked again.

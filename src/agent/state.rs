@@ -1,7 +1,7 @@
 //! An agent's own report of its state, for `status`: a file that it writes at every change.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -104,6 +104,17 @@ pub fn live(node: &dyn Node, role: Role) -> Result<Option<AgentState>> {
 /// The file of a role's agent.
 pub fn path(role: Role) -> WinPath {
     folder().join(&format!("{}.json", role.word()))
+}
+
+/// Writes an agent's state to its file, as its agent does: for the agents of a sandbox.
+///
+/// # Errors
+/// When the disk refuses.
+pub fn save(node: &dyn Node, said: &AgentState) -> Result<()> {
+    let path = node.disk(&path(said.role));
+    fs::create_dir_all(path.parent().unwrap_or(Path::new(""))).context("create the agents' folder")?;
+    let text = serde_json::to_vec_pretty(said)?;
+    files::replace(&path, |new| fs::write(new, text)).with_context(|| format!("write {}", path.display()))
 }
 
 /// What CalicoNode waits for while Calico's program is tried.

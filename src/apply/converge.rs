@@ -15,11 +15,12 @@ use super::receipt::{About, Receipt};
 use super::standing::{Applied, Standing};
 use super::steps::{Engine, changed_since_plan, comes_with_release, put_note};
 use super::{host_routes, renewal, retention, stale_files, store, user_files, waits};
+use crate::calico::kubernetes;
 use crate::fault::{Exit, Fault};
 use crate::item::{Id, Network, State, World};
 use crate::node::Node;
 use crate::plan::diff::diff;
-use crate::plan::order::{FELIX_SERVICE, SERVICES, is_own};
+use crate::plan::order::{FELIX_SERVICE, SERVICES, is_our_kubernetes, is_own};
 use crate::plan::{Owned, Step, Target, node_object};
 use crate::report::event::Sink;
 
@@ -138,7 +139,10 @@ pub fn apply(
                 header.networks.insert(id.clone(), state);
             }
         }
-        for id in SERVICES.map(|name| Id::Running(name.into())) {
+        let left = kubernetes::ROLES.map(|role| Id::Running(role.service().into()));
+        let ours = |id: &Id| matches!(id, Id::Running(name) if is_our_kubernetes(name, &[&target.world]));
+        let left = left.into_iter().filter(|id| target.leave.contains(id) && ours(id));
+        for id in SERVICES.map(|name| Id::Running(name.into())).into_iter().chain(left) {
             if node.get(&id)?.is_some() {
                 header.running.insert(id);
             }
@@ -329,7 +333,8 @@ fn forward(mut engine: Engine<'_>, standing: &Standing, goal: &Target, proof: Pr
     let touched: BTreeSet<Id> = steps.iter().map(|step| step.id().clone()).chain(derived).collect();
     // Other products' services are restored to their state before this run, not to the state before the first install;
     // except one that is removed.
-    let lasting = |id: &Id| !matches!(id, Id::Running(name) if !is_own(name)) || target.absent.contains(id);
+    let others = |name: &str| !is_own(name) && !is_our_kubernetes(name, &[&target.world]);
+    let lasting = |id: &Id| !matches!(id, Id::Running(name) if others(name)) || target.absent.contains(id);
     user_files::store(*node, &target)?;
     for id in touched.into_iter().filter(|id| lasting(id) && !target.kept.contains(id)) {
         if owned.contains_key(&id) || journal.originals.contains_key(&id) {

@@ -201,6 +201,7 @@ fn target(node: &mut SandboxNode, vni: u32) -> (Target, About) {
         kubeconfig: KubeconfigFile::Rendered(b"kubeconfig".to_vec()),
         etcd_files: None,
         static_rules: None,
+        kubernetes: None,
     };
     let desired = desired(&inputs).unwrap();
     for blob in &desired.blobs {

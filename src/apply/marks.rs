@@ -8,12 +8,13 @@ use anyhow::{Context, Result, bail};
 
 use super::store;
 use crate::calico::agent_config::{AgentConfig, FelixConfig};
-use crate::calico::services::{EXECUTABLE, FIREWALL_GROUP, FOLDER, is_ours};
+use crate::calico::kubernetes::{self, KubernetesConfig};
+use crate::calico::services::{EXECUTABLE, FIREWALL_GROUP, FOLDER, Role, is_ours};
 use crate::calico::{networks, registry};
 use crate::facts::{NodeFacts, Part};
 use crate::item::{Id, RegValue, State, Tree};
 use crate::node::{Listing, Node};
-use crate::paths;
+use crate::paths::{self, kubernetes as at};
 use crate::plan::Owned;
 use crate::values::WinPath;
 
@@ -68,13 +69,36 @@ fn marked(node: &dyn Node) -> Result<BTreeSet<Id>> {
         found.insert(exe);
         found.insert(Id::Dir(WinPath::known(FOLDER)));
     }
-    for path in [AgentConfig::PATH, FelixConfig::PATH] {
+    for path in [AgentConfig::PATH, FelixConfig::PATH, KubernetesConfig::PATH] {
         let config = Id::File(WinPath::known(path));
         if node.get(&config)?.is_some() {
             found.insert(config);
         }
     }
+    found.extend(of_kubernetes(node, &found)?);
     Ok(found)
+}
+
+/// The files of the services kubelet and kube-proxy that are ours.
+fn of_kubernetes(node: &dyn Node, found: &BTreeSet<Id>) -> Result<Vec<Id>> {
+    let mut files = Vec::new();
+    for role in kubernetes::ROLES {
+        if !found.contains(&Id::Service(role.service().into())) {
+            continue;
+        }
+        let own: &[&str] = match role {
+            Role::Kubelet => &[at::KUBELET_CONF, at::BOOTSTRAP_CONF, at::KUBELET_CONFIG],
+            _ => &[at::KUBE_PROXY_CONFIG],
+        };
+        let paths = own.iter().map(|path| WinPath::known(path)).chain([kubernetes::program_path(role)]);
+        for id in paths.map(Id::File) {
+            if node.get(&id)?.is_some() {
+                files.push(id);
+            }
+        }
+        files.push(Id::Dir(WinPath::known(at::PROGRAMS)));
+    }
+    Ok(files)
 }
 
 /// The folder of the release, according to the services.

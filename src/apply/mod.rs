@@ -8,6 +8,7 @@ pub mod cordon;
 #[cfg(test)]
 mod crash_matrix;
 mod host_routes;
+pub mod joining;
 pub mod journal;
 pub mod lock;
 pub mod marks;

@@ -10,7 +10,7 @@ use anyhow::{Error, Result, bail};
 use serde::{Deserialize, Serialize};
 
 use super::cancel;
-use crate::cluster::{self, Cluster, DrainOptions, DrainPlan, PodOnNode};
+use crate::cluster::{self, CertificateRequest, Cluster, DrainOptions, DrainPlan, PodOnNode};
 use crate::fault::{Exit, Fault};
 use crate::item::{Id, State, World};
 use crate::node::Node;
@@ -97,6 +97,14 @@ impl NodeObject {
             return self.cluster()?.put_node_item(id, state);
         }
         self.while_it_answers(|cluster| cluster.put_node_item(id, state))
+    }
+
+    /// The last request of its kubelet for a client certificate.
+    ///
+    /// # Errors
+    /// When the cluster cannot be asked, or refuses.
+    pub fn certificate_request(&self) -> Result<Option<CertificateRequest>> {
+        self.while_it_answers(|cluster| cluster.certificate_request(&self.name))
     }
 
     fn while_it_answers<T>(&self, ask: impl FnOnce(&Cluster) -> Result<T>) -> Result<T> {

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context, Result};
 
-use crate::item::{Id, World};
+use crate::calico::services::is_ours;
+use crate::item::{Id, State, World};
 use crate::node::Node;
 use crate::plan::diff::{self, ids};
 use crate::plan::order::is_own;
@@ -54,7 +55,8 @@ pub(super) fn others_running(node: &dyn Node, target: &Target, owned: &Owned) ->
     let mut running = BTreeSet::new();
     for name in dependents(node, &services)?.into_iter().chain(services) {
         let id = Id::Running(name.clone());
-        if !is_own(&name) && node.get(&id).with_context(|| format!("look at {id}"))?.is_some() {
+        let ours = matches!(node.get(&Id::Service(name.clone()))?, Some(State::Service(service)) if is_ours(&service));
+        if !is_own(&name) && !ours && node.get(&id).with_context(|| format!("look at {id}"))?.is_some() {
             running.insert(id);
         }
     }

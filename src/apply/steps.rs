@@ -117,7 +117,7 @@ impl<'a> Engine<'a> {
                 && !wrong(id)
                 && self.node.get(&Id::Running(NODE_SERVICE.into()))?.is_some()
             {
-                await_item(self.node, id, state, *within, self.events)?;
+                await_item(self.node, (id, state), *within, self.object, self.events)?;
                 waited = true;
             }
         }
@@ -207,7 +207,7 @@ impl<'a> Engine<'a> {
                 self.changed += usize::from(changed);
             }
             Step::Await { id, state, within } => {
-                await_item(*node, id, state, *within, events)?;
+                await_item(*node, (id, state), *within, object, events)?;
                 if matches!(id, Id::Running(_)) && has_another_network(journal, steps, goal) {
                     object.restart_kube_proxy(goal.leave.contains(&Id::Running(kube_proxy::NAME.into())), events);
                 }

@@ -6,6 +6,8 @@ use anyhow::{Context, Result};
 use jiff::Timestamp;
 
 use super::cancel;
+use super::joining::Joining;
+use super::node_object::NodeObject;
 use crate::agent::Role;
 use crate::agent::logs as log;
 use crate::agent::state::{self, AgentState};
@@ -30,14 +32,22 @@ const ASK_EVERY: Duration = Duration::from_secs(1);
 const RESTARTED_WITHIN: Duration = Duration::from_secs(10);
 
 /// Waits until the services have created an item, or until a running service works.
-pub(super) fn await_item(node: &mut dyn Node, id: &Id, wanted: &State, within: Duration, events: Sink) -> Result<()> {
+pub(super) fn await_item(
+    node: &mut dyn Node,
+    (id, wanted): (&Id, &State),
+    within: Duration,
+    object: &NodeObject,
+    events: Sink,
+) -> Result<()> {
+    let mut joining = Joining::new(object);
     if let Id::Running(_) = id {
-        return await_startup(node, within, events);
+        return await_startup(node, within, &mut joining, events);
     }
     let (mut service, mut asked, mut found) = (Service::default(), None, String::new());
     let what = format!("{id} made by {NODE_SERVICE}");
     let wait = Wait { what: Some(&what), limit: within, pause: LOOK, rest: &mut cancel::pause };
-    let made = wait.until(node, events, |node, elapsed, _| {
+    let made = wait.until(node, events, |node, elapsed, events| {
+        joining.look(node, elapsed, events);
         if asked.is_none_or(|then| elapsed >= then + ASK_EVERY) {
             asked = Some(elapsed);
             match still_missing(node, id, wanted) {
@@ -110,10 +120,11 @@ fn still_missing(node: &dyn Node, id: &Id, wanted: &State) -> Result<Option<Stri
 
 /// Waits until CalicoNode's agent reports that Calico's node startup has succeeded. Earlier failures do not count: only
 /// the result.
-fn await_startup(node: &mut dyn Node, within: Duration, events: Sink) -> Result<()> {
+fn await_startup(node: &mut dyn Node, within: Duration, joining: &mut Joining<'_>, events: Sink) -> Result<()> {
     let mut service = Service::default();
     let wait = Wait { what: Some("Calico's node startup"), limit: within, pause: LOOK, rest: &mut cancel::pause };
-    let succeeded = wait.until(node, events, |node, elapsed, _| {
+    let succeeded = wait.until(node, events, |node, elapsed, events| {
+        joining.look(node, elapsed, events);
         let said = state::live(node, Role::Node)?;
         if said.as_ref().is_some_and(AgentState::at_work) {
             return Ok(Ok(()));
@@ -257,7 +268,7 @@ mod tests {
     }
 
     fn wait(node: &mut SandboxNode) -> Result<()> {
-        await_item(node, &Id::Network("Calico".into()), &calico(), WITHIN, &mut |_| ())
+        await_item(node, (&Id::Network("Calico".into()), &calico()), WITHIN, &NodeObject::unknown(), &mut |_| ())
     }
 
     #[test]

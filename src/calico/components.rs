@@ -22,7 +22,7 @@ pub fn agent_config(settings: &Settings, kubeconfig: Option<&WinPath>) -> Result
     let layout = Layout::of(&settings.calico.version)?;
     let command = |role| command(settings, &layout, kubeconfig, role);
     let backend = settings.network.backend;
-    let others = Role::ALL.into_iter().filter(|role| !matches!(role, Role::Node | Role::Felix));
+    let others = [Role::Confd].into_iter();
     let used = |role: &Role| role.row().backends.contains(&backend);
     Ok(AgentConfig {
         node_name: settings.node_name.clone(),
@@ -60,6 +60,8 @@ fn command(settings: &Settings, layout: &Layout, kubeconfig: Option<&WinPath>, r
         }
         Role::Felix => (None, root.clone(), common.felix(settings)),
         Role::Confd => (Some(format!("{confd_dash}confdir={confd}")), confd, common),
+        // They have a document of their own.
+        Role::Kubelet | Role::KubeProxy => (None, root.clone(), common),
     };
     Command {
         program: root.join(layout.node_binary()),
@@ -201,7 +203,7 @@ mod tests {
             let mut settings = settings(version);
             settings.network.backend = Backend::WindowsBgp;
             let agent = agent(&settings);
-            Role::ALL
+            Role::CALICO
                 .map(|role| agent.command(role).unwrap())
                 .map(|c| format!("{version} {}> {} {}\n", c.dir, c.program.name(), c.args.join(" ")))
                 .concat()

@@ -14,7 +14,7 @@ pub const NAME: &str = "kube-proxy";
 
 /// The minor version of Kubernetes 1 from which kube-proxy has the gate `WinDSR` on by default; later versions will
 /// refuse the gate's name (reference: Kubernetes' feature gates).
-const GATE_NEEDED_BELOW: u64 = 33;
+pub const GATE_NEEDED_BELOW: u64 = 33;
 
 /// The service with Direct Server Return on and everything else unchanged; none if it is on already, or if kube-proxy
 /// reads a file and no flags. `minor` is kube-proxy's, of Kubernetes 1.

@@ -8,6 +8,7 @@ pub mod etcd;
 pub mod flannel;
 pub mod kube_proxy;
 pub mod kubeconfig;
+pub mod kubernetes;
 pub mod layout;
 pub mod networks;
 pub mod nssm;

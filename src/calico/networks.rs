@@ -13,6 +13,9 @@ pub const BOOTSTRAP: &str = "External";
 /// The pods' network.
 pub const PODS: &str = "Calico";
 
+/// The endpoint on it that is this host: kube-proxy uses its address as the source of what it balances.
+pub const HOST_ENDPOINT: &str = "Calico_ep";
+
 const BOOTSTRAP_GATEWAY: Ipv4Addr = Ipv4Addr::new(192, 168, 255, 1);
 const BOOTSTRAP_VSID: u32 = 9999;
 

@@ -43,7 +43,7 @@ fn page(settings: &Settings) -> String {
         section(&mut page, settings.cni.bin_dir.as_str(), &binaries.join("\n"));
     }
     let agent = components::agent_config(settings, Some(&kubeconfig)).unwrap();
-    for (role, program) in Role::ALL.into_iter().filter_map(|role| Some((role, agent.command(role)?))) {
+    for (role, program) in Role::CALICO.into_iter().filter_map(|role| Some((role, agent.command(role)?))) {
         let name = if role == Role::Node { "node startup" } else { role.word() };
         section(&mut page, name, &command(program));
     }

@@ -19,6 +19,8 @@ pub enum Role {
     Node,
     Felix,
     Confd,
+    Kubelet,
+    KubeProxy,
 }
 
 /// What is known of a service.
@@ -32,17 +34,18 @@ pub struct Row {
     pub description: &'static str,
     pub depends_on: &'static [&'static str],
     pub backends: &'static [Backend],
-    /// How its component is started, by a `calico-node.exe` and by a `calico.exe`.
+    /// How its component is started, by a `calico-node.exe` and by a `calico.exe`; empty if it is not Calico's.
     pub command: [&'static str; 2],
-    /// Files that only this service reads, and reads at its start.
+    /// Files that only this service reads, and reads at its start. For a service that is not Calico's: all that it reads.
     pub reads: &'static [&'static str],
 }
 
 const EVERY: &[Backend] = &[Backend::Vxlan, Backend::WindowsBgp, Backend::None];
 
 impl Role {
-    /// In the order in which they start.
-    pub const ALL: [Self; 3] = [Self::Node, Self::Felix, Self::Confd];
+    /// Calico's, in the order in which they start.
+    pub const CALICO: [Self; 3] = [Self::Node, Self::Felix, Self::Confd];
+    pub const ALL: [Self; 5] = [Self::Node, Self::Felix, Self::Confd, Self::Kubelet, Self::KubeProxy];
 
     pub const fn row(self) -> Row {
         match self {
@@ -77,6 +80,33 @@ impl Role {
                 command: ["-confd", "component confd"],
                 reads: &[],
             },
+            // Neither depends on CalicoNode for Windows, which would stop them with it: their agents wait for the network.
+            Self::Kubelet => Row {
+                word: "kubelet",
+                name: KUBELET,
+                display_name: "kubelet",
+                description: "Kubernetes node agent.",
+                depends_on: &[],
+                backends: &[],
+                command: [""; 2],
+                reads: &[
+                    "kubelet.exe",
+                    "kubernetes.json",
+                    r"kubelet\config.yaml",
+                    "bootstrap-kubelet.conf",
+                    r"kubernetes\pki\ca.crt",
+                ],
+            },
+            Self::KubeProxy => Row {
+                word: "kube-proxy",
+                name: super::kube_proxy::NAME,
+                display_name: "kube-proxy",
+                description: "Kubernetes network proxy.",
+                depends_on: &[],
+                backends: &[],
+                command: [""; 2],
+                reads: &["kube-proxy.exe", "kubernetes.json", r"kube-proxy\config.yaml", "calico-kube-config"],
+            },
         }
     }
 
@@ -87,6 +117,16 @@ impl Role {
     /// The name of its service.
     pub const fn service(self) -> &'static str {
         self.row().name
+    }
+
+    /// Whether its program is one of Calico's.
+    pub const fn is_calicos(self) -> bool {
+        matches!(self, Self::Node | Self::Felix | Self::Confd)
+    }
+
+    /// The name of its log, without the ending.
+    pub fn log(self) -> String {
+        if self.is_calicos() { format!("calico-{}", self.word()) } else { self.word().to_owned() }
     }
 
     pub fn of_service(name: &str) -> Option<Self> {
@@ -103,12 +143,12 @@ impl Role {
     }
 }
 
-/// The names of our services in their start order; they stop in reverse.
-pub const SERVICES: [&str; Role::ALL.len()] = {
-    let mut names = [""; Role::ALL.len()];
+/// The names of Calico's services in their start order; they stop in reverse.
+pub const SERVICES: [&str; Role::CALICO.len()] = {
+    let mut names = [""; Role::CALICO.len()];
     let mut at = 0;
     while at < names.len() {
-        names[at] = Role::ALL[at].service();
+        names[at] = Role::CALICO[at].service();
         at += 1;
     }
     names
@@ -136,11 +176,11 @@ const RESTART_AFTER: [u32; 3] = [5, 10, 60];
 
 /// The services that a backend needs, by name, in the order in which they start.
 pub fn services(backend: Backend) -> Vec<(&'static str, Service)> {
-    let rows = Role::ALL.map(Role::row).into_iter().filter(|row| row.backends.contains(&backend));
+    let rows = Role::CALICO.map(Role::row).into_iter().filter(|row| row.backends.contains(&backend));
     rows.map(|row| (row.name, service(&row))).collect()
 }
 
-fn service(row: &Row) -> Service {
+pub(super) fn service(row: &Row) -> Service {
     Service {
         display_name: row.display_name.into(),
         description: format!("{}{MARK}", row.description),

@@ -1,9 +1,13 @@
 //! Reads a certificate's subject, issuer and validity. Does not check signatures: rustls does.
 
 use jiff::Timestamp;
+use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::pem::Pem;
+use x509_parser::prelude::FromDer;
 use x509_parser::time::ASN1Time;
 use x509_parser::x509::X509Name;
+
+use crate::values::Sha256;
 
 /// The fields of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +30,20 @@ pub fn read(pem: &str) -> Option<Certificate> {
         not_before: time(certificate.validity().not_before)?,
         not_after: time(certificate.validity().not_after)?,
     })
+}
+
+/// The digest of each certificate's public key (SubjectPublicKeyInfo) in a PEM text, by which kubeadm names a CA.
+pub fn key_digests(pem: &str) -> Vec<Sha256> {
+    let pems = Pem::iter_from_buffer(pem.as_bytes()).flatten().filter(|pem| pem.label == "CERTIFICATE");
+    pems.filter_map(|pem| Some(Sha256::of(pem.parse_x509().ok()?.public_key().raw))).collect()
+}
+
+/// The common name that a certificate request (PEM) asks for.
+pub fn requested_name(pem: &str) -> Option<String> {
+    let pem = Pem::iter_from_buffer(pem.as_bytes()).flatten().find(|pem| pem.label == "CERTIFICATE REQUEST")?;
+    let (_, request) = X509CertificationRequest::from_der(&pem.contents).ok()?;
+    let subject = &request.certification_request_info.subject;
+    Some(subject.iter_common_name().next()?.as_str().ok()?.to_owned())
 }
 
 /// A distinguished name: its common name, else its organisation, else nothing.
@@ -69,5 +87,29 @@ mod tests {
         for bad in [String::new(), good.replace("CERTIFICATE", "PRIVATE KEY"), good.replacen("MII", "!!!", 1)] {
             assert_eq!(read(&bad), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn a_ca_is_known_by_the_digest_of_its_public_key() {
+        let key = KeyPair::generate().unwrap();
+        let make = |years| {
+            let mut params = CertificateParams::new(vec!["ca".into()]).unwrap();
+            (params.not_before, params.not_after) = (date_time_ymd(years, 1, 1), date_time_ymd(years + 1, 1, 1));
+            params.self_signed(&key).unwrap().pem()
+        };
+        let (old, new) = (make(2024), make(2030));
+        assert_eq!(key_digests(&old), key_digests(&new), "a renewed certificate has the same key");
+        assert_eq!(key_digests(&format!("{old}{}", pem("other", (2024, 2049)))).len(), 2);
+        assert_eq!(key_digests(""), []);
+    }
+
+    #[test]
+    fn a_request_names_what_it_is_for() {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, "system:node:win-a1");
+        let request = params.serialize_request(&KeyPair::generate().unwrap()).unwrap().pem().unwrap();
+        assert_eq!(requested_name(&request).as_deref(), Some("system:node:win-a1"));
+        assert_eq!(requested_name("no request"), None);
     }
 }

@@ -126,7 +126,7 @@ pub(super) fn files(node: &dyn Node, of: Option<LogOf>) -> Vec<PathBuf> {
     let mut all = Vec::new();
     for role in Role::ALL {
         if of.is_none_or(|of| of == LogOf::Service(role)) {
-            let log = |end: &str| node.disk(&folder.join(&format!("calico-{}{end}", role.word())));
+            let log = |end: &str| node.disk(&folder.join(&format!("{}{end}", role.log())));
             all.extend([log(".log"), log(".err.log")]);
         }
     }

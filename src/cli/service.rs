@@ -6,7 +6,6 @@ use super::args::Service;
 use super::components::Component;
 use super::documents::Services;
 use crate::fault::Exit;
-use crate::plan::order::SERVICES;
 use crate::report::document::ServiceStatus;
 use crate::run::app::App;
 use crate::run::{Ending, guard, node_status, service_run, services, verb};
@@ -27,8 +26,7 @@ pub(crate) fn run(service: &Service, app: &mut App) -> Result<Ending> {
 
 fn show(app: &mut App) -> Result<Ending> {
     let node = app.node()?;
-    let services: Result<Vec<_>> = SERVICES.iter().map(|name| node_status::service(&*node, name)).collect();
-    let services = services?;
+    let services = node_status::our_services(&*node)?;
     let line = |service: &ServiceStatus| {
         let why = service.failure.as_ref().map_or_else(String::new, |why| format!("\n  {why}"));
         let line = format!("{:<12} {:<8} {}", service.name, service.state, node_status::detail(service));

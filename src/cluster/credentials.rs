@@ -210,13 +210,13 @@ impl Cluster {
     }
 
     /// A client with these credentials.
-    fn as_node(&self, credentials: &NodeCredentials) -> Result<Arc<Api>> {
+    pub(super) fn as_node(&self, credentials: &NodeCredentials) -> Result<Arc<Api>> {
         let access = Access::of_node(credentials)?;
         Ok(Arc::new(Api::new(access, self.dial, self.limits, self.runtime.get().handle())?))
     }
 
     /// Whether a client's user may do this, by a SelfSubjectAccessReview.
-    fn may(&self, api: &Arc<Api>, attributes: &Value) -> Result<bool, Failure> {
+    pub(super) fn may(&self, api: &Arc<Api>, attributes: &Value) -> Result<bool, Failure> {
         let question = json!({
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",

@@ -14,6 +14,7 @@ mod etcd_kv;
 mod etcd_member;
 mod facts;
 mod felix;
+mod joining;
 mod kubeconfig;
 pub mod lease;
 mod node;
@@ -48,6 +49,7 @@ pub use self::credentials::{Issued, TOKEN_SECRET, TokenFrom, renewal_forbidden};
 pub use self::drain::{DrainOptions, DrainPlan, Remaining};
 pub use self::errors::may_pass;
 pub use self::facts::{FactsOptions, read_etcd};
+pub use self::joining::{CertificateRequest, RequestState};
 pub use self::kubeconfig::{
     EXEC_PLUGIN, PLUGIN_CANNOT_START, PLUGIN_TIMED_OUT, files_of, read_file as read_kubeconfig, server_of,
 };

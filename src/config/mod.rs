@@ -84,9 +84,11 @@ pub struct Layered {
 
 /// The sections and fields that are about one run and not about the node: how to reach the cluster, downloads and the
 /// release, what may be lost during the run, which checks may fail.
-pub const OF_A_RUN: [&str; 7] = [
+pub const OF_A_RUN: [&str; 9] = [
     "spec.transport",
     "spec.calico.source",
+    "spec.kubernetes.node.source",
+    "spec.kubernetes.node.join",
     "spec.kubernetes.kubeconfig",
     "spec.kubernetes.context",
     "spec.maintenance",

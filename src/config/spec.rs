@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use super::keywords::{Backend, Credentials, Ipam, RemoteAccess};
 use super::static_rules::StaticRules;
-use super::types::{Address, AddressChoice, Auto, ConfFile, EtcdEndpoint, Pattern, Wait, WebUrl};
+use super::types::{Address, AddressChoice, Auto, CaCertHash, ConfFile, EtcdEndpoint, Pattern, Wait, WebUrl};
 use crate::facts::Provider;
 use crate::values::{Cidr, MacPrefix, NodeName, Sha256, Vni, WinPath};
-use crate::version::CalicoVersion;
+use crate::version::{CalicoVersion, KubernetesVersion};
 
 /// One choice of several words, all in lower case.
 macro_rules! words {
@@ -30,6 +30,8 @@ words!(/// Which datastore Calico uses.
     DatastoreType { Kubernetes, Etcdv3 });
 words!(/// The log level of a component.
     LogLevel { Debug, Info, Warning, Error, Fatal });
+words!(/// Who initializes nodes for a cloud.
+    CloudProvider { External });
 words!(/// What to do if a drain is blocked.
     OnBlocked { Fail });
 words!(/// How a change is made.
@@ -134,6 +136,63 @@ pub struct Kubernetes {
     /// Kubeconfig for Calico's components on the node, with credentials `kubeconfig`. A path on the
     /// machine on which this program runs; the files that it names are embedded in the node's. Default: none.
     pub calico_kubeconfig: Option<String>,
+    pub node: KubernetesNode,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct KubernetesNode {
+    /// Whether this program installs kubelet and kube-proxy as services of its own. A service of that name that another
+    /// program made is left as it is. Default: `false`.
+    pub install: Option<bool>,
+    /// Version of kubelet and kube-proxy, for example v1.33.4. Default: `auto`, that of the API server.
+    pub version: Auto<KubernetesVersion>,
+    pub source: KubernetesSource,
+    /// IPv4 address of this node in the cluster. Default: `auto`, the address of calicoNetwork.nodeAddress, else that of
+    /// the adapter with the default route.
+    #[serde(rename = "nodeIP")]
+    pub node_ip: Auto<Address>,
+    /// Cloud provider for kubelet: only `external`. Default: none.
+    pub cloud_provider: Option<CloudProvider>,
+    /// DNS domain of the cluster. Default: `cluster.local`.
+    pub cluster_domain: Option<String>,
+    pub join: Join,
+    /// Fields to merge into kubelet's configuration (KubeletConfiguration; JSON merge patch, RFC 7386; null removes a
+    /// field). Default: `{}`.
+    pub kubelet_config_overrides: Option<serde_json::Map<String, serde_json::Value>>,
+    /// Fields to merge into kube-proxy's configuration (KubeProxyConfiguration), likewise. Default: `{}`.
+    pub kube_proxy_config_overrides: Option<serde_json::Map<String, serde_json::Value>>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct KubernetesSource {
+    /// Folder with kubelet.exe and kube-proxy.exe, or Kubernetes' own archive kubernetes-node-windows-amd64.tar.gz, on
+    /// the machine on which this program runs. Default: none, they are downloaded from urlTemplate.
+    pub path: Option<String>,
+    /// URL of the folder with kubelet.exe and kube-proxy.exe on a mirror; `{version}` is replaced by the version, for
+    /// example v1.33.4. Default: the project's release page.
+    pub url_template: Option<WebUrl>,
+    /// Required SHA-256 of kubelet.exe. Default: the published one.
+    #[serde(rename = "kubeletSHA256")]
+    pub kubelet_sha256: Option<Sha256>,
+    /// Required SHA-256 of kube-proxy.exe. Default: the published one.
+    #[serde(rename = "kubeProxySHA256")]
+    pub kube_proxy_sha256: Option<Sha256>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct Join {
+    /// File with a bootstrap token, as `kubeadm token create` prints it, on the machine on which this program runs; or the
+    /// variable CALICO_WIN_JOIN_TOKEN has the token. Only needed until the node has joined. Default: none.
+    pub token_file: Option<String>,
+    /// kubeadm's JoinConfiguration, on the machine on which this program runs: token and CA hashes are taken from it.
+    /// Default: none.
+    pub config_file: Option<String>,
+    /// SHA-256 of the public key of the cluster's CA: `sha256:` and 64 hexadecimal digits. One of them must match the CA of
+    /// the kubeconfig. Default: `[]`, the kubeconfig is trusted.
+    pub ca_cert_hashes: Option<Vec<CaCertHash>>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]

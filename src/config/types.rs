@@ -58,7 +58,7 @@ impl<T: JsonSchema> JsonSchema for Auto<T> {
     }
 }
 
-texts!(Pattern, EtcdEndpoint, AddressChoice, WebUrl, ConfFile);
+texts!(Pattern, EtcdEndpoint, AddressChoice, WebUrl, ConfFile, CaCertHash);
 
 /// A duration as people write it: `90s`, `10m`, `1h30m`, `0`. Remembers how it was written.
 #[derive(Debug, Clone, PartialEq, Eq, SerializeDisplay, DeserializeFromStr, JsonSchema)]
@@ -242,6 +242,24 @@ impl FromStr for ConfFile {
             Err(format!("`{text}` is not a file name ending in .conf or .json, like 10-calico.conf"))
         } else {
             Ok(Self(text.to_owned()))
+        }
+    }
+}
+
+/// The public key of a CA, as kubeadm names it: `sha256:` and the SHA-256 of its SubjectPublicKeyInfo.
+#[derive(Debug, Clone, PartialEq, Eq, SerializeDisplay, DeserializeFromStr, JsonSchema)]
+pub struct CaCertHash(String);
+
+impl FromStr for CaCertHash {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let digest = text.strip_prefix("sha256:").unwrap_or_default();
+        match digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            true => Ok(Self(text.to_lowercase())),
+            false => {
+                Err(format!("`{text}` is not a CA hash: `sha256:` and 64 hexadecimal digits, as kubeadm prints it"))
+            }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! containerd's CNI folders, from its `config.toml` in all three versions of that file.
+//! containerd's CNI folders and pause image, from its `config.toml` in all three versions of that file.
 
 use std::collections::VecDeque;
 
@@ -8,18 +8,20 @@ use toml::{Table, Value};
 use crate::fault::{Exit, Fault};
 use crate::values::WinPath;
 
-/// The folders of CNI plugins and of CNI configuration.
+/// The folders of CNI plugins and of CNI configuration, and the image of each pod's sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CniDirs {
+pub struct CriConfig {
     pub bin: WinPath,
     pub conf: WinPath,
+    /// None if the configuration does not name it: containerd has a default.
+    pub sandbox_image: Option<String>,
 }
 
-impl Default for CniDirs {
+impl Default for CriConfig {
     /// containerd's defaults on Windows.
     fn default() -> Self {
         let folder = WinPath::known(r"C:\Program Files\containerd\cni");
-        Self { bin: folder.join("bin"), conf: folder.join("conf") }
+        Self { bin: folder.join("bin"), conf: folder.join("conf"), sandbox_image: None }
     }
 }
 
@@ -41,8 +43,8 @@ const SET_FOLDERS: &str = "fix it, or set the CNI folders with spec.windowsNodes
 ///
 /// # Errors
 /// INVALID_CONFIG naming file, line and column if one is not TOML; errors of reading.
-pub fn cni_dirs(config: &WinPath, files: &Files<'_>) -> Result<CniDirs> {
-    let mut dirs = CniDirs::default();
+pub fn read(config: &WinPath, files: &Files<'_>) -> Result<CriConfig> {
+    let mut dirs = CriConfig::default();
     let mut waiting = VecDeque::from([config.clone()]);
     let mut seen = Vec::new();
     while let Some(path) = waiting.pop_front() {
@@ -66,6 +68,7 @@ pub fn cni_dirs(config: &WinPath, files: &Files<'_>) -> Result<CniDirs> {
                 dirs.conf = conf;
             }
         }
+        dirs.sandbox_image = sandbox_image(&table).or(dirs.sandbox_image);
         for import in table.get("imports").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str) {
             waiting.extend(imported(&path, import, files)?);
         }
@@ -82,12 +85,27 @@ fn parse(path: &WinPath, text: &str) -> Result<Table> {
 
 /// The section for CNI. Its plugin has another name in each version of the file, and containerd uses no other.
 fn section(table: &Table) -> Option<&Table> {
-    let plugin = match table.get("version").and_then(Value::as_integer).unwrap_or(1) {
+    let plugin = match version(table) {
         ..=1 => "cri",
         2 => "io.containerd.grpc.v1.cri",
         _ => "io.containerd.cri.v1.runtime",
     };
     table.get("plugins")?.get(plugin)?.get("cni")?.as_table()
+}
+
+/// The image of the sandboxes, likewise.
+fn sandbox_image(table: &Table) -> Option<String> {
+    let plugins = table.get("plugins")?;
+    let image = match version(table) {
+        ..=1 => plugins.get("cri")?.get("sandbox_image"),
+        2 => plugins.get("io.containerd.grpc.v1.cri")?.get("sandbox_image"),
+        _ => plugins.get("io.containerd.cri.v1.images")?.get("pinned_images")?.get("sandbox"),
+    };
+    image?.as_str().filter(|image| !image.is_empty()).map(str::to_owned)
+}
+
+fn version(table: &Table) -> i64 {
+    table.get("version").and_then(Value::as_integer).unwrap_or(1)
 }
 
 /// A folder as written there: with either slash, and `""` for the default. One without a drive is on the drive of
@@ -167,7 +185,7 @@ mod tests {
                 Ok(paths.filter(|path| path.parent().as_ref() == Some(folder)).map(|path| path.name().into()).collect())
             },
         };
-        cni_dirs(&WinPath::known(disk[0].0), &files).map(|dirs| (dirs.bin.to_string(), dirs.conf.to_string()))
+        read(&WinPath::known(disk[0].0), &files).map(|dirs| (dirs.bin.to_string(), dirs.conf.to_string()))
     }
 
     const CONFIG: &str = r"C:\Program Files\containerd\config.toml";
@@ -213,6 +231,24 @@ mod tests {
     }
 
     #[test]
+    fn the_pause_image_is_read_in_every_version_of_the_file() {
+        let image = |text: &str| {
+            let text = text.to_owned();
+            let files = Files { read: &|_| Ok(Some(text.clone())), list: &|_| Ok(Vec::new()) };
+            read(&WinPath::known(CONFIG), &files).unwrap().sandbox_image
+        };
+        let pause = "registry.k8s.io/pause:3.10";
+        for text in [
+            format!("[plugins.cri]\nsandbox_image = '{pause}'\n"),
+            format!("version = 2\n[plugins.\"io.containerd.grpc.v1.cri\"]\nsandbox_image = '{pause}'\n"),
+            format!("version = 3\n[plugins.'io.containerd.cri.v1.images'.pinned_images]\nsandbox = '{pause}'\n"),
+        ] {
+            assert_eq!(image(&text).as_deref(), Some(pause), "{text}");
+        }
+        assert_eq!(image("version = 3\n[plugins.cri]\nsandbox_image = 'other'\n"), None);
+    }
+
+    #[test]
     fn imports_override_the_importing_file() {
         let main = "version = 2\nimports = ['conf.d/*.toml', 'C:\\k\\last.toml', 'missing.toml']\n\
                     [plugins.\"io.containerd.grpc.v1.cri\".cni]\nbin_dir = 'C:\\main'\nconf_dir = 'C:\\main-conf'\n";
@@ -255,7 +291,7 @@ mod tests {
                 },
                 list: &|_| Ok(vec!["config.toml".into()]),
             };
-            cni_dirs(&WinPath::known(CONFIG), &files).unwrap();
+            read(&WinPath::known(CONFIG), &files).unwrap();
         }
     }
 
@@ -264,7 +300,7 @@ mod tests {
     fn an_endless_chain_of_imports_is_refused() {
         let files =
             Files { read: &|_| Ok(Some("imports = ['loop\\config.toml']\n".into())), list: &|_| Ok(Vec::new()) };
-        let error = cni_dirs(&WinPath::known(CONFIG), &files).unwrap_err();
+        let error = read(&WinPath::known(CONFIG), &files).unwrap_err();
         assert_eq!(Fault::id_of(&error), "ContainerdConfigInvalid");
         assert!(error.to_string().contains("more than 100 files"), "{error}");
     }

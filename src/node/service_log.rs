@@ -16,14 +16,13 @@ const TAIL: u64 = 8 * 1024;
 /// Returns the last lines that a service wrote since `since`, and the path of the log. It writes to `log_dir`, or to
 /// `own_dir` if it could not learn its log folder.
 pub fn hint(service: &str, log_dir: &Path, own_dir: &Path, since: SystemTime) -> String {
-    let Some(role) = Role::of_service(service).map(Role::word) else {
+    let log = |role: Role, end: &str| log_dir.join(format!("{}{end}", role.log()));
+    // A kubelet of another program has no log here.
+    let ours = |role: &Role| role.is_calicos() || log(*role, ".log").exists();
+    let Some(role) = Role::of_service(service).filter(ours) else {
         return "look at the service's log and at Windows's System event log for the reason".into();
     };
-    let logs = [
-        log_dir.join(format!("calico-{role}.log")),
-        log_dir.join(format!("calico-{role}.err.log")),
-        own_dir.join(format!("service-{role}.log")),
-    ];
+    let logs = [log(role, ".log"), log(role, ".err.log"), own_dir.join(format!("service-{}.log", role.word()))];
     let written = |path: &PathBuf| fs::metadata(path).and_then(|about| about.modified()).ok();
     let newest = logs.iter().filter_map(|path| Some((written(path)?, path))).filter(|(at, _)| *at >= since).max();
     let lines = newest.map(|(_, path)| last_lines(path)).unwrap_or_default();

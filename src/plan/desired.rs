@@ -4,16 +4,19 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use anyhow::{Context, Result, bail};
-use serde::Serialize;
 
 use super::Target;
+use super::kubernetes::{self, KubernetesFiles};
 use super::order::all_services;
+pub use super::wanted::Blob;
+use super::wanted::Wanted;
 use crate::calico::agent_config::{AgentConfig, FelixConfig};
 use crate::calico::etcd::EtcdFiles;
 use crate::calico::layout::{Build, Layout};
+use crate::calico::services::Role;
 use crate::calico::{cni, components, config_ps1, kube_proxy, networks, registry, services, static_rules};
 use crate::item::{Access, Id, Manifest, RegValue, Service, State, Tree, World};
-use crate::paths::{self, STATE_DIR};
+use crate::paths;
 use crate::settings::{Backend, Datastore, Settings, StaticRules};
 use crate::values::{Sha256, WinPath};
 
@@ -30,6 +33,8 @@ pub struct Inputs<'a> {
     pub etcd_files: Option<EtcdFiles>,
     /// The file with static rules that the settings name; none if it was not read, as in a plan for another machine.
     pub static_rules: Option<Vec<u8>>,
+    /// kubelet and kube-proxy; none if the settings do not install them.
+    pub kubernetes: Option<KubernetesFiles>,
 }
 
 /// The node's own kubeconfig.
@@ -59,28 +64,6 @@ pub struct Desired {
     pub target: Target,
     /// The rendered files, to be stored.
     pub blobs: Vec<Blob>,
-}
-
-/// Bytes by their digest. They may contain a token, so they do not print.
-pub struct Blob {
-    sha256: Sha256,
-    bytes: Vec<u8>,
-}
-
-impl Blob {
-    pub const fn sha256(&self) -> &Sha256 {
-        &self.sha256
-    }
-
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
-impl fmt::Debug for Blob {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Blob({}, {} bytes)", self.sha256.short(), self.bytes.len())
-    }
 }
 
 /// The world for these settings.
@@ -147,6 +130,11 @@ pub fn desired(inputs: &Inputs<'_>) -> Result<Desired> {
         wanted.add(Id::Firewall(rule.display_name.clone()), State::Firewall(rule));
     }
     let mut started = networks(settings);
+    let ours = match (&settings.kubernetes_node, &inputs.kubernetes) {
+        (Some(node), Some(files)) => kubernetes::add(&mut wanted, settings, node, files, kubeconfig)?,
+        _ => Vec::new(),
+    };
+    started.extend(ours.iter().map(|role| (Id::Running(role.service().into()), State::Running)));
     let services = services::services(settings.network.backend);
     // Upstream's upgrade service swaps the release by itself, and its CalicoConfd remains when the backend changes
     // (defect B15).
@@ -162,7 +150,10 @@ pub fn desired(inputs: &Inputs<'_>) -> Result<Desired> {
     let Wanted { mut world, blobs, .. } = wanted;
     // `start: false` does not stop services: what runs keeps running, and keeps its network.
     let mut leave = BTreeSet::from(registry::agents_own());
-    if settings.services.restart_kube_proxy {
+    if !ours.is_empty() {
+        leave.extend(kubernetes::kubelets_own());
+    }
+    if settings.services.restart_kube_proxy && !ours.contains(&Role::KubeProxy) {
         leave.insert(Id::Running(kube_proxy::NAME.into()));
     }
     if settings.services.start {
@@ -219,79 +210,6 @@ fn networks(settings: &Settings) -> Vec<(Id, State)> {
     .collect()
 }
 
-/// Collects the wanted world.
-struct Wanted<'a> {
-    root: &'a WinPath,
-    world: World,
-    blobs: Vec<Blob>,
-}
-
-impl Wanted<'_> {
-    fn add(&mut self, id: Id, state: State) {
-        self.world.insert(id, state);
-    }
-
-    /// A document for our services; it may contain secrets.
-    fn json(&mut self, path: &str, document: &impl Serialize) -> Result<()> {
-        let mut text = serde_json::to_vec_pretty(document).with_context(|| format!("write {path}"))?;
-        text.push(b'\n');
-        self.file(WinPath::known(path), text, Access::Administrators);
-        Ok(())
-    }
-
-    fn file(&mut self, path: WinPath, bytes: Vec<u8>, access: Access) {
-        self.bytes(Id::File(path), bytes, access);
-    }
-
-    fn bytes(&mut self, id: Id, bytes: Vec<u8>, access: Access) {
-        let sha256 = Sha256::of(&bytes);
-        self.digest(id, sha256.clone(), access);
-        self.blobs.push(Blob { sha256, bytes });
-    }
-
-    fn digest(&mut self, id: Id, sha256: Sha256, access: Access) {
-        if let Some(path) = id.path().cloned() {
-            self.folder_of(&path);
-        }
-        self.add(id, State::File { sha256, access });
-    }
-
-    fn folder_of(&mut self, path: &WinPath) {
-        if let Some(parent) = path.parent() {
-            self.folder(&parent);
-        }
-    }
-
-    /// A folder that SYSTEM reads or runs from, so others must not write to it.
-    fn folder(&mut self, path: &WinPath) {
-        self.folders_above(path);
-        if self.may_be_missing(path) {
-            self.add(Id::Dir(path.clone()), State::Dir { access: Access::Closed });
-        }
-    }
-
-    /// The folders above a path, only to be created if missing: an existing one may have other users.
-    fn folders_above(&mut self, path: &WinPath) {
-        let mut next = path.parent();
-        while let Some(folder) = next {
-            if self.may_be_missing(&folder) {
-                let wanted = self.world.entry(Id::Dir(folder.clone()));
-                wanted.or_insert(State::Dir { access: Access::ClosedIfNew });
-            }
-            next = folder.parent();
-        }
-    }
-
-    /// Never below the release's root, which is replaced as a whole before files are written there, and not below our own
-    /// state folder, which exists.
-    fn may_be_missing(&self, folder: &WinPath) -> bool {
-        let own = WinPath::known(STATE_DIR);
-        let windows = [r"C:\Program Files", r"C:\ProgramData", r"C:\Windows"].map(WinPath::known);
-        let always_there = folder.parent().is_none() || folder.is_below(&own) || windows.contains(folder);
-        !always_there && !folder.is_below(self.root)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -322,6 +240,7 @@ mod tests {
                 ca_cert: "authority".into(),
             }),
             static_rules: None,
+            kubernetes: None,
         })
     }
 
@@ -465,7 +384,7 @@ mod tests {
         let mut settings = settings("v3.33.0");
         settings.datastore = etcd();
         let desired = wanted(&settings);
-        let mut there: BTreeSet<&Sha256> = desired.blobs.iter().map(|blob| &blob.sha256).collect();
+        let mut there: BTreeSet<&Sha256> = desired.blobs.iter().map(Blob::sha256).collect();
         let release = release(&settings);
         there.extend(release.files.values().map(|file| &file.sha256));
         for (id, state) in &desired.target.world {
@@ -473,7 +392,7 @@ mod tests {
                 assert!(there.contains(sha256) || *sha256 == Sha256::of(b"exe"), "{id}");
             }
         }
-        assert!(desired.blobs.iter().all(|blob| Sha256::of(&blob.bytes) == blob.sha256));
+        assert!(desired.blobs.iter().all(|blob| Sha256::of(blob.bytes()) == *blob.sha256()));
         let shown = format!("{desired:?}{:?}", KubeconfigFile::Rendered(b"t0ken".to_vec()));
         for secret in ["t0ken", "k3y", "116, 48, 107"] {
             assert!(!shown.contains(secret), "{secret}");
@@ -525,6 +444,7 @@ mod tests {
             kubeconfig: KubeconfigFile::Pending,
             etcd_files: None,
             static_rules: None,
+            kubernetes: None,
         })
         .unwrap_err();
         let fault = Fault::of(&error).unwrap();

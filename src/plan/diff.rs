@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::order::{NODE_SERVICE, all_services, is_own, reads};
+use super::order::{self, NODE_SERVICE, all_services, is_our_kubernetes, our_kubernetes_reads};
 use super::{Owned, Step, Target};
 use crate::calico::networks;
-use crate::calico::services::is_ours;
+use crate::calico::services::{KUBELET, is_ours};
 use crate::item::{Id, State, Tree, World};
 
 /// How long the agent may take to bring up a network. More than its own limits together (valid address 90 s, creation
@@ -58,7 +58,7 @@ pub fn in_start_order(mut services: Vec<String>, needs: impl Fn(&str, &str) -> b
 /// stopped.
 fn temporarily_managed(target: &Target, owned: &Owned) -> BTreeSet<String> {
     let named = |id: &Id| match id {
-        Id::Service(name) | Id::Running(name) if !is_own(name) => Some(name.clone()),
+        Id::Service(name) | Id::Running(name) if !order::is_own(name) => Some(name.clone()),
         _ => None,
     };
     target.world.keys().chain(&target.leave).chain(&target.absent).chain(owned.keys()).filter_map(named).collect()
@@ -68,6 +68,12 @@ fn temporarily_managed(target: &Target, owned: &Owned) -> BTreeSet<String> {
 /// configuration only while its network exists and Calico's node startup has succeeded on it, and, if everything is
 /// removed, deletes the HNS networks last: only what kubelet reads comes after.
 pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
+    let our_kubernetes = |service: &str| is_our_kubernetes(service, &[&target.world, observed]);
+    let is_own = |service: &str| order::is_own(service) || our_kubernetes(service);
+    let reads = |service: &str, id: &Id| match our_kubernetes(service) {
+        true => our_kubernetes_reads(service, id),
+        false => order::reads(service, id),
+    };
     let dependents = dependents(observed);
     let needs = |service: &str, other: &str| {
         dependents.get(service).is_some_and(|needed| needed.iter().any(|name| name.eq_ignore_ascii_case(other)))
@@ -137,8 +143,10 @@ pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
 
     // Stop what must not run any more, what reads something that changes, and what depends on those.
     let others = temporarily_managed(target, owned).into_iter().chain(dependents.keys().map(|name| (*name).to_owned()));
-    let others = in_start_order(others.collect::<BTreeSet<_>>().into_iter().collect(), needs);
-    let services: Vec<String> = all_services().map(str::to_owned).chain(others).collect();
+    let mut others = in_start_order(others.collect::<BTreeSet<_>>().into_iter().collect(), needs);
+    // Calico's node startup waits for the Node that kubelet creates, and our kubelet itself waits for the network.
+    let kubelet = others.iter().position(|name| name == KUBELET && our_kubernetes(name)).map(|at| others.remove(at));
+    let services: Vec<String> = kubelet.into_iter().chain(all_services().map(str::to_owned)).chain(others).collect();
     let mut stopped = BTreeSet::new();
     for service in &services {
         let run = Id::Running(service.clone());
@@ -198,7 +206,9 @@ pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
     let (begun, mut startup) = (steps.len(), None);
     for service in &services {
         let run = Id::Running(service.clone());
-        let leave = !is_own(service) && !target.absent.contains(&run) || target.leave.contains(&run);
+        let definition = Id::Service(service.clone());
+        let goes = changed.contains(&&definition) && want(&definition).is_none();
+        let leave = !goes && (!is_own(service) && !target.absent.contains(&run) || target.leave.contains(&run));
         let wanted = want(&run).is_some() || (leave && stopped.contains(&run));
         if wanted && (!observed.contains_key(&run) || stopped.contains(&run)) {
             steps.push(Step::Put { id: run.clone(), before: None, after: Some(State::Running) });

@@ -3,9 +3,11 @@
 pub mod desired;
 pub mod diff;
 pub mod files_in_use;
+pub mod kubernetes;
 pub mod node_object;
 pub mod order;
 pub mod show;
+mod wanted;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use super::Step;
 use crate::calico::services::Role;
+use crate::calico::services::is_ours;
 pub use crate::calico::services::{FELIX as FELIX_SERVICE, NODE as NODE_SERVICE, SERVICES};
-use crate::calico::{networks, registry};
-use crate::item::Id;
+use crate::calico::{kubernetes, networks, registry};
+use crate::item::{Id, State, World};
+use crate::paths;
 
 /// Upstream's service that waits for an upgrade by the operator. This program has none: it is listed so that it is stopped
 /// before it is removed, and started after it was restored.
@@ -23,7 +25,36 @@ pub fn is_own(service: &str) -> bool {
     all_services().any(|own| own.eq_ignore_ascii_case(service))
 }
 
-/// What all our services read at their start.
+/// Whether a service runs kubelet or kube-proxy for this program, by its definition in one of these worlds.
+pub fn is_our_kubernetes(service: &str, worlds: &[&World]) -> bool {
+    let named = kubernetes::ROLES.into_iter().any(|role| role.service() == service);
+    let id = Id::Service(service.to_owned());
+    named && worlds.iter().any(|world| matches!(world.get(&id), Some(State::Service(service)) if is_ours(service)))
+}
+
+/// Whether this program runs a role's service, as a world says.
+pub fn runs(world: &World, role: Role) -> bool {
+    let name = role.service();
+    if role.is_calicos() { world.contains_key(&Id::Service(name.into())) } else { is_our_kubernetes(name, &[world]) }
+}
+
+/// What kubelet or kube-proxy reads, if this program runs it.
+pub fn our_kubernetes_reads(service: &str, id: &Id) -> bool {
+    let Some(role) = Role::of_service(service) else { return false };
+    match id {
+        Id::Service(name) => name == service,
+        // kubelet never uses it, and kube-proxy has its load balancers in it.
+        Id::Network(_) => role == Role::KubeProxy,
+        Id::File(path) => {
+            let path = path.as_str().to_ascii_lowercase();
+            let is = |end: &str| path.ends_with(&format!("\\{end}"));
+            is("calicoctl-win.exe") || role.row().reads.iter().any(|end| is(end))
+        }
+        _ => false,
+    }
+}
+
+/// What all of Calico's services read at their start.
 const READ_BY_ALL: [&str; 7] =
     ["calicoctl-win.exe", "services.json", "calico-kube-config", "nodename", "server.key", "server.crt", "ca.crt"];
 
@@ -41,6 +72,8 @@ pub fn reads(service: &str, id: &Id) -> bool {
         _ if !is_own(service) => false,
         Id::Tree(_) => true,
         Id::Service(name) => name == NODE_SERVICE,
+        // Not the file of etcd's CA.
+        Id::File(path) if path.as_str() == paths::kubernetes::CA => false,
         Id::File(path) => {
             let name = path.name().to_ascii_lowercase();
             READ_BY_ALL.contains(&name.as_str())

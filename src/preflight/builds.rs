@@ -42,6 +42,10 @@ pub(super) fn name(build: u32) -> &'static str {
 /// Builds that turned a static address into DHCP when the vSwitch was made (reference: CAL #4631).
 pub(super) const LOSE_STATIC_ADDRESS: [u32; 2] = [19041, 19042];
 
+/// The Windows builds that pause images support, each with the first tag that does (Kubernetes'
+/// `build/pause/CHANGELOG.md`). A later build runs the image of an earlier one.
+pub(super) const PAUSE_SINCE: [(u32, [u64; 2]); 2] = [(20348, [3, 6]), (17763, [3, 4])];
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,6 +3,7 @@
 use super::Finding::{Fail, Pass, Skip, Unknown, Warn};
 use super::{Finding, Input, Judge, Row, Severity};
 use crate::calico::kubeconfig::OTHER_LOGINS;
+use crate::calico::services::{EXECUTABLE, KUBELET};
 use crate::facts::{ClusterFacts, ETCD, Right};
 use crate::fault::Exit;
 use crate::settings::Credentials;
@@ -90,6 +91,13 @@ pub(super) const ROWS: &[Row] = &[
         why: "a kubelet must not be newer than its API server, nor more than three minor versions older",
         fix: "install the cluster's version of kubelet on this node",
         judge: Judge::Cluster(kubelet_skew),
+    },
+    Row {
+        id: "KubernetesVersion",
+        severity: Severity::Error,
+        why: "kubelet and kube-proxy must not be newer than the API server, nor more than three minor versions older, and are upgraded one minor version at a time",
+        fix: "set spec.kubernetes.node.version to a version that fits, or leave it out for that of the API server",
+        judge: Judge::Cluster(kubernetes_version),
     },
     Row {
         id: "DatastoreMatches",
@@ -238,6 +246,50 @@ fn rights(cluster: &ClusterFacts, _: &Input) -> Finding {
     if parts.is_empty() { Pass("all required rights".into()) } else { Warn(parts.join("; ")) }
 }
 
+/// Whether this program runs kubelet, now or after the run: it leaves a kubelet that another program made.
+fn installs_kubelet(input: &Input) -> bool {
+    let wanted = input.settings.is_some_and(|settings| settings.kubernetes_node.is_some());
+    let others = input.node.and_then(|node| node.survey.as_ref()).is_some_and(|survey| {
+        survey.has_service(KUBELET) && !survey.service(KUBELET).is_some_and(|service| is_our_kubelet(&service.command))
+    });
+    wanted && !others
+}
+
+fn is_our_kubelet(command: &[String]) -> bool {
+    matches!(command, [program, rest @ ..] if program.eq_ignore_ascii_case(EXECUTABLE) && rest == ["service", "run", "kubelet"])
+}
+
+/// A kubelet that this program installs: the skew to the API server, and one minor version at a time.
+fn kubernetes_version(cluster: &ClusterFacts, input: &Input) -> Finding {
+    let Some(settings) = input.settings else { return without_settings(input) };
+    let Some(wanted) = settings.kubernetes_node.as_ref().map(|node| node.version) else {
+        return Skip("kubelet and kube-proxy are not installed by this program".into());
+    };
+    let Some((_, server)) = minor(&cluster.kubernetes_version) else {
+        return Unknown(format!("the API server's version `{}` cannot be read", cluster.kubernetes_version));
+    };
+    if wanted.minor > server {
+        return Fail(format!("{wanted} is newer than the API server {}", cluster.kubernetes_version));
+    }
+    if wanted.minor + 3 < server {
+        return Fail(format!("{wanted} is {} minor versions older than the API server", server - wanted.minor));
+    }
+    let survey = input.node.and_then(|node| node.survey.as_ref());
+    let ours =
+        survey.and_then(|survey| survey.service(KUBELET)).is_some_and(|kubelet| is_our_kubelet(&kubelet.command));
+    let current = cluster.node.as_ref().filter(|_| ours).and_then(|node| minor(&node.kubelet_version));
+    match current {
+        Some((_, current)) if wanted.minor > current + 1 => Fail(format!(
+            "kubelet is v1.{current}: the next minor version is v1.{}, and the config says {wanted}",
+            current + 1
+        )),
+        Some((_, current)) if wanted.minor < current => {
+            Fail(format!("kubelet is v1.{current}, and {wanted} is older: it cannot read what the newer one wrote"))
+        }
+        _ => Pass(wanted.to_string()),
+    }
+}
+
 fn node_registered(cluster: &ClusterFacts, input: &Input) -> Finding {
     let Some(settings) = input.settings else { return without_settings(input) };
     match &cluster.node {
@@ -246,6 +298,7 @@ fn node_registered(cluster: &ClusterFacts, input: &Input) -> Finding {
         }
         Some(node) => Pass(node.name.clone()),
         None if !settings.services.start => Skip("the services are not started".into()),
+        None if installs_kubelet(input) => Skip("kubelet, which this program installs, creates it".into()),
         None => Fail(match &cluster.node_with_our_address {
             Some(other) => format!(
                 "the cluster has no Node {}, but the Node {other} has this machine's address: give --node-name {other}",

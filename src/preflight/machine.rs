@@ -2,6 +2,7 @@
 //! install.
 
 use super::Finding::{Fail, Pass, Skip, Unknown, Warn};
+use super::builds::{self, PAUSE_SINCE};
 use super::cluster::minor;
 use super::node::unread;
 use super::{Finding, Input, Judge, Row, Severity};
@@ -25,6 +26,13 @@ pub(super) const ROWS: &[Row] = &[
             Some((name, Ok(service))) if service.running => Pass(name.into()),
             Some((name, Ok(_))) => Fail(format!("the service {name} is stopped")),
         }),
+    },
+    Row {
+        id: "PauseImage",
+        severity: Severity::Error,
+        why: "each pod's sandbox runs the pause image of the container runtime's configuration: one that does not support this Windows leaves every pod in ContainerCreating",
+        fix: "set the image that fits in containerd's config.toml: sandbox_image, or with version 3 of the file pinned_images.sandbox\nRestart-Service containerd",
+        judge: Judge::Node(pause_image),
     },
     Row {
         id: "CniConfig",
@@ -138,6 +146,25 @@ pub(super) const ROWS: &[Row] = &[
         }),
     },
 ];
+
+/// Only tags of the image `pause` are known. Other images are the user's own.
+fn pause_image(node: &NodeFacts, _: &Input) -> Finding {
+    let Some(runtime) = &node.runtime else { return unread(node, Part::Runtime, "no container runtime answers") };
+    let Some(image) = &runtime.sandbox_image else { return Pass("the container runtime's default".into()) };
+    let name = image.rsplit('/').next().unwrap_or_default();
+    let tag = name.strip_prefix("pause:").map(|tag| tag.split(['.', '-']).map(str::parse::<u64>));
+    let Some([Ok(major), Ok(minor)]) = tag.and_then(|mut parts| Some([parts.next()?, parts.next()?])) else {
+        return Pass(format!("{image}, whose support of Windows is not known"));
+    };
+    let needed = PAUSE_SINCE.into_iter().find(|(build, _)| node.os.build >= *build);
+    match needed {
+        Some((_, [first, second])) if [major, minor] < [first, second] => Fail(format!(
+            "{image} does not support {}: pause:{first}.{second} is the first that does",
+            builds::name(node.os.build)
+        )),
+        _ => Pass(image.clone()),
+    }
+}
 
 /// The container runtime's service, and whether it runs.
 pub(super) fn runtime_service(node: &NodeFacts, survey: &Survey) -> Option<(&'static str, bool)> {

@@ -85,7 +85,7 @@ pub fn locate(
     }
 }
 
-fn fetch(
+pub(super) fn fetch(
     url: &Url,
     name: &str,
     pinned: Option<&Sha256>,
@@ -137,7 +137,7 @@ fn fetch(
     cache.fetch(&http, url, expected, events)
 }
 
-fn parse(text: &str) -> Result<Url, Fault> {
+pub(super) fn parse(text: &str) -> Result<Url, Fault> {
     let url = Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
     // Not shown: text that is not a URL may still contain a password.
     url.ok_or_else(|| Fault::new(Exit::InvalidConfig, "ReleaseUrl", "the release's URL is not an http or https URL"))
@@ -177,7 +177,7 @@ fn agree(given: Option<&CalicoVersion>, name: &str) -> Result<CalicoVersion, Fau
     }
 }
 
-fn digest_next_to(archive: &Path, name: &str) -> Result<Option<Sha256>> {
+pub(super) fn digest_next_to(archive: &Path, name: &str) -> Result<Option<Sha256>> {
     for (sum_file, sums) in [(format!("{name}.sha256"), false), ("SHA256SUMS".to_owned(), true)] {
         let path = archive.with_file_name(sum_file);
         match std::fs::read_to_string(&path) {
@@ -224,7 +224,7 @@ fn digest_in(text: &str, name: &str, sums: bool, from: &str) -> Result<Option<Sh
     Ok(None)
 }
 
-fn not_pinned(what: &str) -> Event {
+pub(super) fn not_pinned(what: &str) -> Event {
     Event::Warning {
         id: "ReleaseNotPinned",
         message: format!(

@@ -6,6 +6,7 @@
 //!   byte is written.
 //! - [`extract`] inflates a checked archive; [`stage`] also writes the manifest that makes the
 //!   folder a release tree of this program.
+//! - [`programs`] finds Kubernetes' own programs.
 //!
 //! Every error about a release is of class [`crate::fault::Exit::ReleaseInvalid`].
 
@@ -18,6 +19,7 @@ mod files;
 mod fixtures;
 mod inflate;
 pub mod locate;
+pub mod programs;
 mod sinks;
 pub mod stage;
 pub mod transport;

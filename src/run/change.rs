@@ -14,6 +14,7 @@ use super::cordon::After;
 use super::ending::Outcome;
 use super::generations::check_standing;
 use super::health_gate::{self, Works};
+use super::kubernetes;
 use super::open::secure;
 use super::options::{
     Apply, ChangeMode, DrainFlags, Drains, Install, MigrateFromFlannel, Reconfigure, Source, Upgrade, quoted,
@@ -27,6 +28,7 @@ use super::{drain, flannel, trial};
 use crate::agent::trial::Trial;
 use crate::apply::cancel;
 use crate::apply::converge::{self, unproven};
+use crate::apply::joining::has_joined;
 use crate::apply::lock::Lock;
 use crate::apply::standing::Applied;
 use crate::calico::kube_proxy;
@@ -434,7 +436,9 @@ impl Configured<'_> {
         let services = standing.receipt().is_some() && health_gate::disturb(&planned.steps);
         let proof = works.proof(services, was_ready && (trial.is_some() || op.row.ready.contains(kind)));
         let (object, terms) = (planned.object(op), planned.terms(op));
+        let joined = prepared.resolved.settings.kubernetes_node.is_none() || has_joined(op.node);
         let applied = planned.apply(op, &object, Some(about), &proof, terms);
+        let applied = applied.map_err(|error| kubernetes::explain(op, &planned.name, joined, error));
         if applied.is_err() && prepared.made_secret {
             // Another node may use the secret already, so it is not ours to delete.
             let secret = about.token_secret.as_deref().unwrap_or_default();

@@ -22,7 +22,7 @@ use crate::facts::ClusterNode;
 use crate::fault::{Exit, Fault};
 use crate::item::{Id, Network, NetworkKind, State};
 use crate::node::{Listing, Node};
-use crate::plan::order::NODE_SERVICE;
+use crate::plan::order::{self, NODE_SERVICE};
 use crate::plan::{Step, Target};
 use crate::report::document::exit_of;
 use crate::report::event::{Event, Sink};
@@ -53,9 +53,6 @@ const ASK: Duration = Duration::from_secs(1);
 
 /// How long the cluster may take for one answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-
-/// The endpoint that Calico's node startup creates on the pods' network, for the host.
-const HOST_ENDPOINT: &str = "Calico_ep";
 
 /// Checks whether a node works, and asks the cluster with the node's own identity.
 pub(crate) struct Works {
@@ -113,9 +110,9 @@ impl Works {
     pub fn services(&self, node: &mut dyn Node, target: &Target, events: Sink) -> Result<()> {
         let mut expected = false;
         for role in Role::ALL {
-            let (service, run) = (Id::Service(role.service().into()), Id::Running(role.service().into()));
+            let run = Id::Running(role.service().into());
             expected |= target.world.contains_key(&run);
-            expected |= target.world.contains_key(&service) && node.process(role.service())?.is_some();
+            expected |= order::runs(&target.world, role) && node.process(role.service())?.is_some();
         }
         if !expected {
             return Ok(());
@@ -173,8 +170,8 @@ impl Works {
         if details.unseen_by_v2 {
             return Ok(Some(format!("version 2 of HNS does not show the HNS network {}", networks::PODS)));
         }
-        if !details.endpoints.iter().any(|name| name.eq_ignore_ascii_case(HOST_ENDPOINT)) {
-            return Ok(Some(format!("the HNS network {} has no endpoint {HOST_ENDPOINT}", networks::PODS)));
+        if !details.endpoints.iter().any(|name| name.eq_ignore_ascii_case(networks::HOST_ENDPOINT)) {
+            return Ok(Some(format!("the HNS network {} has no endpoint {}", networks::PODS, networks::HOST_ENDPOINT)));
         }
         let Some(ip) = pods.management_ip else {
             return Ok(Some(format!("the HNS network {} has no management IP", networks::PODS)));
@@ -407,7 +404,7 @@ fn is_made(app: &App, error: Error) -> Error {
 fn look(node: &dyn Node, target: &Target) -> Result<Option<String>> {
     for role in Role::ALL {
         let name = role.service();
-        if !target.world.contains_key(&Id::Service(name.into())) {
+        if !order::runs(&target.world, role) {
             continue;
         }
         if node.process(name)?.is_none() {

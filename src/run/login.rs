@@ -100,7 +100,7 @@ fn given(node: Option<&dyn Node>, cluster: &Cluster, file: &str) -> Result<Issue
 }
 
 /// Returns the path on this machine: a Windows path is one of the node, which may be a sandbox.
-fn on_this_machine(node: Option<&dyn Node>, file: &str) -> PathBuf {
+pub(crate) fn on_this_machine(node: Option<&dyn Node>, file: &str) -> PathBuf {
     match (node, file.parse::<WinPath>()) {
         (Some(node), Ok(path)) => node.disk(&path),
         _ => PathBuf::from(file),

@@ -24,6 +24,7 @@ pub(crate) mod guard;
 mod health_gate;
 mod host_process;
 pub(crate) mod import;
+mod kubernetes;
 mod lease;
 pub(crate) mod login;
 mod lost_pods;

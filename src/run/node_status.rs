@@ -17,6 +17,8 @@ use crate::apply::cordon::Cordon;
 use crate::apply::lock;
 use crate::apply::receipt::{About, Receipt};
 use crate::apply::standing::Standing;
+use crate::calico::kubernetes;
+use crate::calico::services::is_ours;
 use crate::calico::{self, kubeconfig, x509};
 use crate::cluster::Cluster;
 use crate::fault::Fault;
@@ -49,7 +51,7 @@ pub(crate) fn measure(app: &mut App, node: &dyn Node) -> Result<NodeStatus> {
         generation: receipt.map(|receipt| receipt.generation),
         calico_version: None,
         backend: None,
-        services: SERVICES.iter().map(|name| service(node, name)).collect::<Result<_>>()?,
+        services: our_services(node)?,
         networks: networks(node, receipt)?,
         cni: None,
         credentials: Vec::new(),
@@ -334,6 +336,16 @@ fn run_in_progress(node: &dyn Node, standing: &Standing) -> Option<RunInProgress
             interrupted: true,
         }),
     }
+}
+
+/// Returns Calico's services, and kubelet and kube-proxy if this program runs them.
+pub(crate) fn our_services(node: &dyn Node) -> Result<Vec<ServiceStatus>> {
+    let ours = |role: &Role| match node.get(&Id::Service(role.service().into())) {
+        Ok(Some(State::Service(service))) => is_ours(&service),
+        _ => false,
+    };
+    let kubernetes = kubernetes::ROLES.into_iter().filter(ours).map(Role::service);
+    SERVICES.into_iter().chain(kubernetes).map(|name| service(node, name)).collect()
 }
 
 /// Returns one of our services, from the Service Control Manager.

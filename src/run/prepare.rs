@@ -14,6 +14,7 @@ use super::context::{Known, Operation, gather};
 use super::files_in_use::refuse_files_in_use;
 use super::flannel::Flannel;
 use super::health_gate;
+use super::kubernetes::{self, Kubernetes};
 use super::login::{self, Wanted};
 use super::options::{DrainFlags, Source};
 use super::pipeline::Planned;
@@ -64,6 +65,8 @@ pub(crate) struct Prepared {
     static_rules: Option<Vec<u8>>,
     /// What is removed of Flannel, by a migration.
     flannel: Option<Flannel>,
+    /// kubelet and kube-proxy, if the config installs them.
+    kubernetes: Option<Kubernetes>,
     /// The node's login, if it is known already; otherwise the kubeconfig in the target may be a placeholder.
     login: Option<NodeCredentials>,
     /// Whether a new token is needed.
@@ -124,6 +127,7 @@ pub(crate) fn prepare(
     let program = op.node.executable()?;
     let executable = (store::digest(&program)?, program);
     let (manifest, files, rules) = (&release.manifest, etcd_files.clone(), static_rules(op.node, settings)?);
+    let kubernetes = kubernetes::prepare(op, cluster, &resolved)?;
     let inputs = Inputs {
         settings,
         release: manifest,
@@ -131,6 +135,7 @@ pub(crate) fn prepare(
         kubeconfig,
         etcd_files: files,
         static_rules: rules.clone(),
+        kubernetes: kubernetes.as_ref().map(|kubernetes| kubernetes.files.clone()),
     };
     let (target, blobs) = target(op, &cluster_facts, &inputs, flannel.as_ref())?;
     let steps = converge::plan(op.node, standing, &target)?;
@@ -175,6 +180,7 @@ pub(crate) fn prepare(
         etcd_files,
         static_rules: rules,
         flannel,
+        kubernetes,
         login,
         new_token,
         made_secret: false,
@@ -394,6 +400,9 @@ impl Prepared {
         if let Some(tree) = self.release.tree.as_ref().filter(|_| self.release.is_new) {
             try_program(op.app, op.node, tree, &self.about.calico_version)?;
         }
+        if let Some(kubernetes) = &self.kubernetes {
+            kubernetes.store(op.node)?;
+        }
         let cluster = op.context.cluster(op.node)?;
         if let Some(login) = &self.login {
             self.check_release(cluster, login)?;
@@ -403,7 +412,8 @@ impl Prepared {
             let (settings, release) = (&self.resolved.settings, &self.release.manifest);
             let (executable, etcd_files) = (&self.executable.0, self.etcd_files.clone());
             let static_rules = self.static_rules.clone();
-            let inputs = Inputs { settings, release, executable, kubeconfig, etcd_files, static_rules };
+            let kubernetes = self.kubernetes.as_ref().map(|kubernetes| kubernetes.files.clone());
+            let inputs = Inputs { settings, release, executable, kubeconfig, etcd_files, static_rules, kubernetes };
             (self.planned.target, self.blobs) = target(op, &self.cluster_facts, &inputs, self.flannel.as_ref())?;
         }
         for blob in &self.blobs {
@@ -498,6 +508,7 @@ pub(crate) fn offline(app: &mut App, source: &Source, facts: &Facts) -> Result<P
         kubeconfig,
         etcd_files: None,
         static_rules: None,
+        kubernetes: resolved.settings.kubernetes_node.as_ref().map(|_| kubernetes::unknown()),
     };
     let target = desired::desired(&inputs)?.target;
     let steps = diff(&target, &World::new(), &Owned::new());

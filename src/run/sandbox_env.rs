@@ -173,7 +173,7 @@ impl SandboxEnv {
     }
 
     /// Runs what the sandbox's Service Control Manager starts: our own services run the agent.
-    fn run_service(&self, node: &mut SandboxNode, name: &str, service: &Service) -> Result<()> {
+    fn run_service(self: &Rc<Self>, node: &mut SandboxNode, name: &str, service: &Service) -> Result<()> {
         // CalicoNode makes sure that a change on trial has a guard, also after a boot, that a run is ended which the
         // boot interrupted, and that a Node is uncordoned which a run left cordoned.
         let booted = node.model()?.boot_time;
@@ -184,7 +184,7 @@ impl SandboxEnv {
     }
 
     /// Makes the agents that wait for Calico's node startup try it again after a minute, as on Windows during a run.
-    fn retry_startup(&self, node: &mut SandboxNode) -> Result<()> {
+    fn retry_startup(self: &Rc<Self>, node: &mut SandboxNode) -> Result<()> {
         for role in Role::ALL {
             let said = state::live(node, role)?.filter(|said| said.child.is_none());
             let since = said.and_then(|said| Some(said.waiting_for?.since));
@@ -201,7 +201,13 @@ impl SandboxEnv {
         Ok(())
     }
 
-    fn play_agent(&self, node: &mut SandboxNode, name: &str, service: &Service, limit: Duration) -> Result<()> {
+    fn play_agent(
+        self: &Rc<Self>,
+        node: &mut SandboxNode,
+        name: &str,
+        service: &Service,
+        limit: Duration,
+    ) -> Result<()> {
         let kubeconfig = crate::agent::read_config(node).ok().and_then(|config| config.kubeconfig());
         let text = kubeconfig.and_then(|path| std::fs::read_to_string(node.disk(&path)).ok());
         let dial = text.map_or(Ok(None), |text| self.dial(&text))?;
@@ -212,7 +218,9 @@ impl SandboxEnv {
         };
         let said = Rc::clone(&self.agent);
         let events = move |event| said.borrow_mut().push(event);
-        service_hook(StandIn { dial }, limit, Box::new(recreate), Box::new(events))(node, name, service)
+        let env = Rc::clone(self);
+        let join = move |root: &Path| kubelet::join(&|| env.cluster(), root);
+        service_hook(StandIn { dial }, limit, Box::new(recreate), Box::new(join), Box::new(events))(node, name, service)
     }
 }
 

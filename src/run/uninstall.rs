@@ -25,12 +25,14 @@ use crate::apply::node_object::NodeObject;
 use crate::apply::standing::{Applied, Standing};
 use crate::apply::{marks, store};
 use crate::calico::networks;
+use crate::calico::services::Role;
 use crate::facts::NodeFacts;
 use crate::fault::{Exit, Fault};
 use crate::item::Id;
 use crate::node::hns::Endpoint;
 use crate::node::{Node, STATE_DIR};
-use crate::plan::order::all_services;
+use crate::paths::kubernetes as paths;
+use crate::plan::order::{self, all_services};
 use crate::plan::show::{Adopted, Disposition, Plan};
 use crate::plan::{Step, Target};
 use crate::values::{WinPath, count};
@@ -78,6 +80,8 @@ pub(crate) struct RemovalOutcome {
     removes_scripts: bool,
     /// What stays of it, and why.
     scripts_left: Vec<String>,
+    /// The Node, if its kubelet is removed too.
+    kubelet_of: Option<String>,
 }
 
 /// What an uninstall finds besides what the receipts record.
@@ -264,7 +268,10 @@ impl RemovalOutcome {
     pub fn of(op: &Operation<'_>) -> Self {
         let config = op.context.standing.receipt().and_then(|last| store::effective(op.node, last).ok().flatten());
         let kind = config.as_ref().and_then(|fields| fields.get("spec.datastore.type"));
-        Self { in_etcd: kind.is_some_and(|kind| kind == "etcdv3"), ..Self::default() }
+        let standing = &op.context.standing;
+        let kubelet = standing.receipt().is_some_and(|receipt| order::runs(&receipt.target.world, Role::Kubelet));
+        let kubelet_of = standing.node_name().filter(|_| kubelet).map(ToString::to_string);
+        Self { in_etcd: kind.is_some_and(|kind| kind == "etcdv3"), kubelet_of, ..Self::default() }
     }
 
     /// Cleans up in the cluster after Calico is removed; a Node that was drained for it stays cordoned, since this
@@ -307,6 +314,13 @@ impl RemovalOutcome {
         }
         let mut stays = what_stays(op.node);
         stays.extend(self.scripts_left.clone());
+        if let Some(name) = &self.kubelet_of {
+            let data = WinPath::known(paths::KUBELET_DATA);
+            if op.node.disk(&data).exists() {
+                stays.push(format!("{data} with kubelet's certificates and the volumes of pods"));
+            }
+            op.app.reporter.tell(&format!("Left: the Node {name} in the cluster, which no kubelet reports for."));
+        }
         // Some of those pods may have been moved away, or have ended.
         let there = if self.ruled.is_empty() { Vec::new() } else { op.node.endpoints().unwrap_or_default() };
         let ruled = there.iter().filter(|endpoint| self.ruled.iter().any(|before| before.id == endpoint.id));
@@ -331,6 +345,7 @@ impl RemovalOutcome {
             left.push(undo);
         }
         let changed = applied.changed > 0 || removal.purge && !op.context.standing.receipts.is_empty();
+        left.extend(self.kubelet_of.map(|name| format!("kubectl delete node {name}")));
         report(op, Done { changed, generation: None, ..Done::new(&applied, msg.into(), left) })
     }
 }

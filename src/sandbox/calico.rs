@@ -45,7 +45,7 @@ use kube::Kube;
 const NETWORK: &str = "Calico";
 
 /// kube-proxy uses the address of this endpoint as its source.
-const ENDPOINT: &str = "Calico_ep";
+const ENDPOINT: &str = crate::calico::networks::HOST_ENDPOINT;
 
 /// How long node startup is retried: a sandbox service comes up while its start is awaited, so there must be a limit.
 pub const STARTUP_LIMIT: Duration = Duration::from_secs(10 * 60);
@@ -82,25 +82,34 @@ impl fmt::Display for Hangs {
 
 impl std::error::Error for Hangs {}
 
+/// What a kubelet that this program hosts does on the sandbox in a folder: see [`crate::sandbox::kubelet::join`].
+pub type Joiner = Box<dyn Fn(&Path) -> Result<()>>;
+
 /// What this program's services do when they start on a sandbox: the agent's own bring-up, with `stand_in` for Calico.
 /// Other services just run. `limit`: how long node startup is retried.
 pub fn service_hook(
     stand_in: StandIn,
     limit: Duration,
     recreate: Recreator,
+    join: Joiner,
     mut events: Box<dyn FnMut(Event)>,
 ) -> StartHook {
     Box::new(move |node, service, definition| {
         let Some(role) = Role::of_command_line(&definition.image_path) else {
             return Ok(());
         };
+        if role == Role::Kubelet {
+            return join(node.root());
+        }
         let config = agent::read_config(node)?;
         let Some(process) = node.process(service)? else { return Ok(()) };
         let mut said = AgentState::new(role, process.pid, node.now());
-        say(node, &said)?;
+        state::save(node, &said)?;
         let (root, booted) = (node.root().to_owned(), node.model()?.boot_time);
         let (mut tries, mut last_exit) = (0, None);
         let mut run = |node: &mut dyn Node, command: &Command| {
+            // The network is up, so kubelet has started.
+            join(&root)?;
             let output = stand_in.run(&root, command)?;
             let folder = node.disk(&config.log_dir);
             fs::create_dir_all(&folder).context("create Calico's log folder")?;
@@ -158,7 +167,7 @@ pub fn service_hook(
             }
             Err(error) => return Err(error),
         }
-        say(node, &said)
+        state::save(node, &said)
     })
 }
 
@@ -171,14 +180,6 @@ pub fn shut_down(node: &SandboxNode) -> Result<()> {
         let _was_there = cni_gate::withdraw(node, &agent::read_config(node)?)?;
     }
     Ok(())
-}
-
-/// Writes an agent's state to its file, like a real agent.
-fn say(node: &SandboxNode, said: &AgentState) -> Result<()> {
-    let path = node.disk(&state::path(said.role));
-    fs::create_dir_all(path.parent().unwrap_or(Path::new(""))).context("create the agents' folder")?;
-    let text = serde_json::to_vec_pretty(said)?;
-    files::replace(&path, |new| fs::write(new, text)).with_context(|| format!("write {}", path.display()))
 }
 
 /// Felix on another product's networks: it replaces all ACLs of each pod's endpoint on the networks that KUBE_NETWORK

@@ -4,16 +4,28 @@
 //! with the result; so do those of pods that are bound to a Linux node.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::net::Ipv4Addr;
+use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::agnhost::Program;
+use super::cluster::joining::Admission;
 use super::cluster::{EmbeddedCluster, Ended, text};
 use super::traffic::{Source, Traffic};
+use crate::agent::state::{self, AgentState, LastExit, Phase, Waiting};
+use crate::agent::{self, Role};
+use crate::calico::agent_config::Command;
+use crate::calico::kubeconfig;
+use crate::item::{Id, State};
+use crate::node::sandbox::SandboxNode;
 use crate::node::sandbox::model::{Endpoint, Model, Name, NodeNetwork};
-use crate::values::Sha256;
+use crate::node::{Node, files};
+use crate::values::{Sha256, WinPath};
+use crate::version::KubernetesVersion;
+use crate::yaml;
 
 /// The network that the CNI plugin attaches pods to.
 const NETWORK: &str = "Calico";
@@ -51,6 +63,7 @@ pub fn play(
     if !published || !model.networks.contains_key(&Name::new(NETWORK)) {
         return Ok(());
     }
+    cluster.report_ready(node)?;
     for pod in pods {
         let sandbox = sandbox_of(model, &pod, "");
         if running.contains(&sandbox) || pod["metadata"].get("deletionTimestamp").is_some() {
@@ -146,4 +159,116 @@ fn attach(network: &mut NodeNetwork, sandbox: &str) -> Option<Ipv4Addr> {
     let endpoint = Endpoint { ip, mac, remote: false, provider_address: None, container, policies: Vec::new() };
     network.endpoints.insert(Name::new(format!("{sandbox}_{NETWORK}")), endpoint);
     Some(ip)
+}
+
+/// Lets a kubelet that this program hosts do what it would have done by now: wait for the network, join, and create its
+/// Node. Its agent's state says how far it is. Nothing, if there is no such kubelet or it is done.
+///
+/// # Errors
+/// When the node or the cluster's state cannot be read or written.
+pub fn join<'a>(cluster: &dyn Fn() -> Result<&'a EmbeddedCluster>, root: &Path) -> Result<()> {
+    let mut node = SandboxNode::open(root)?;
+    let role = Role::Kubelet;
+    let Some(process) = node.process(role.service())? else { return Ok(()) };
+    let ours = match node.get(&Id::Service(role.service().into()))? {
+        Some(State::Service(service)) => Role::of_command_line(&service.image_path) == Some(role),
+        _ => false,
+    };
+    let said = state::read(&node, role).filter(|said| said.pid == process.pid);
+    if !ours || said.as_ref().is_some_and(|said| said.phase == Phase::Running && said.waiting_for.is_none()) {
+        return Ok(());
+    }
+    let mut said = AgentState::new(role, process.pid, said.map_or_else(|| node.now(), |said| said.since));
+    let now = node.now();
+    let waits = |what: &str| Some(Waiting { what: what.to_owned(), since: now, limit_s: None });
+    let config = agent::read_config(&node)?;
+    let command = config.command(role).context("find kubelet's command")?;
+    if !agent::network_is_up(&node)? {
+        said.waiting_for = waits("CalicoNode to bring up the network");
+        return state::save(&node, &said);
+    }
+    said.phase = Phase::Running;
+    let started = start(cluster, &node, command, process.pid)?;
+    if !matches!(started, Started::Exits(_)) && node.processes(command.program.name())?.is_empty() {
+        node.spawn(role.service(), &command.program)?;
+    }
+    match started {
+        Started::Registered => {
+            said.child = Some(crate::node::Process { pid: process.pid + 1, since: Some(node.now()) });
+        }
+        Started::Waits(what) => said.waiting_for = waits(&what),
+        Started::Exits(why) => {
+            let line = format!("{} {why}\n", node.now());
+            let folder = node.disk(&config.log_dir);
+            fs::create_dir_all(&folder).context("create the log folder")?;
+            files::append(&folder.join("kubelet.err.log"), line.as_bytes()).context("write kubelet.err.log")?;
+            (said.phase, said.restarts, said.crash_loop) = (Phase::Restarting, 3, true);
+            said.last_exit = Some(LastExit { code: Some(1), at: node.now() });
+        }
+    }
+    state::save(&node, &said)
+}
+
+/// How far a kubelet came.
+enum Started {
+    Registered,
+    Waits(String),
+    Exits(String),
+}
+
+/// kubelet's start, with its flags and files like the real one.
+fn start<'a>(
+    cluster: &dyn Fn() -> Result<&'a EmbeddedCluster>,
+    node: &SandboxNode,
+    command: &Command,
+    process: u32,
+) -> Result<Started> {
+    let flag = |name: &str| command.args.iter().find_map(|argument| argument.strip_prefix(name)?.strip_prefix('='));
+    let file = |name: &str| flag(name).and_then(|path| path.parse::<WinPath>().ok());
+    let read = |path: &WinPath| fs::read_to_string(node.disk(path));
+    let name = flag("--hostname-override").unwrap_or_default().to_owned();
+    let Some(config) = file("--config") else { return Ok(Started::Exits("no configuration".into())) };
+    let document = read(&config).map_err(|error| error.to_string());
+    let document = document.and_then(|text| yaml::read::<Value>(&text).map_err(|wrong| wrong.problem));
+    match document {
+        Ok(document) if document["kind"] == "KubeletConfiguration" => {}
+        Ok(_) => return Ok(Started::Exits(format!("failed to load kubelet config file {config}: no such kind"))),
+        Err(why) => return Ok(Started::Exits(format!("failed to load kubelet config file {config}: {why}"))),
+    }
+    let (Some(own), Some(bootstrap)) = (file("--kubeconfig"), file("--bootstrap-kubeconfig")) else {
+        return Ok(Started::Exits("no kubeconfig".into()));
+    };
+    if !node.disk(&own).is_file() {
+        let Ok(text) = read(&bootstrap) else {
+            return Ok(Started::Exits(format!("unable to load bootstrap kubeconfig: stat {bootstrap}")));
+        };
+        let login = kubeconfig::parse(&text)?;
+        if login.server != EmbeddedCluster::stable_url() {
+            return Ok(Started::Waits("the sandbox's own cluster: its kubelet joins no other".into()));
+        }
+        let token = login.token().map(|token| token.reveal().to_owned()).unwrap_or_default();
+        match cluster()?.admit(&token, &name, process)? {
+            Admission::Issued(kubeconfig) => {
+                fs::write(node.disk(&own), kubeconfig).with_context(|| format!("write {own}"))?;
+            }
+            Admission::Pending(request) => {
+                return Ok(Started::Waits(format!("the approval of its certificate request {request}")));
+            }
+            Admission::Denied(request) => {
+                return Ok(Started::Exits(format!("certificate signing request {request} is denied")));
+            }
+            Admission::Unauthorized => {
+                return Ok(Started::Exits("cannot create certificate signing request: Unauthorized".into()));
+            }
+            Admission::Forbidden => {
+                return Ok(Started::Exits("cannot create certificate signing request: forbidden".into()));
+            }
+        }
+    }
+    let address = flag("--node-ip").and_then(|ip| ip.parse().ok()).unwrap_or(Ipv4Addr::UNSPECIFIED);
+    let said = node.ask(&node.disk(&command.program), &["--version"])?.unwrap_or_default();
+    let version = said.parse::<KubernetesVersion>().map(|version| version.to_string()).unwrap_or_default();
+    let os = node.model()?.os;
+    cluster()?.register(&name, address, [&version, &format!("10.0.{}.{}", os.build, os.ubr)])?;
+    Ok(Started::Registered)
 }

@@ -4,8 +4,8 @@ use anyhow::Result;
 
 use super::resolver::Resolver;
 use super::{
-    ClusterSide, FieldOrigin, Provider, Resolved, Settings, calico, cluster_side, cni, datastore, node_name, platform,
-    run, services,
+    ClusterSide, FieldOrigin, Provider, Resolved, Settings, calico, cluster_side, cni, datastore, kubernetes_node,
+    node_name, platform, run, services,
 };
 use crate::config::{Layered, Origin, fault};
 use crate::facts::{ClusterFacts, NodeFacts, RuntimeKind};
@@ -46,6 +46,7 @@ pub fn decide(layered: &Layered, node: &NodeFacts, cluster: Option<&ClusterFacts
         platform: platform::decide(&mut to, provider, network.backend),
         runtime: node.runtime.as_ref().map_or(RuntimeKind::Containerd, |runtime| runtime.kind),
         dsr: platform::dsr(&mut to, node),
+        kubernetes_node: kubernetes_node::decide(&mut to, node, cluster, &network),
         api_group: cluster.map(|cluster| cluster.api_group),
         calico,
         kubernetes,

@@ -260,10 +260,11 @@ fn every_command_in_a_hint_is_one_that_the_program_has() {
 }
 
 /// Options of other programs in the texts.
-const OTHER_PROGRAMS: [&str; 39] = [
+const OTHER_PROGRAMS: [&str; 46] = [
     // kubectl, kubeadm and calicoctl
     "--client",
     "--clusterrole",
+    "--print-join-command",
     "--raw",
     "--resource",
     "--serviceaccount",
@@ -274,16 +275,22 @@ const OTHER_PROGRAMS: [&str; 39] = [
     "--user",
     "--verb",
     // the API server, etcd, kubelet and kube-proxy
+    "--bootstrap-kubeconfig",
+    "--cert-dir",
     "--cipher-suites",
+    "--cloud-provider",
     "--cluster-name",
     "--enable-dsr",
     "--network-name",
     "--feature-gates",
+    "--hostname-override",
     "--listen-client-urls",
     "--prefix",
     "--skip-not-exists",
     "--strictaffinity",
     "--max-pods",
+    "--node-ip",
+    "--root-dir",
     "--run-service",
     "--source-vip",
     "--tls-min-version",

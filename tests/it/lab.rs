@@ -224,6 +224,16 @@ impl Lab {
         fs::write(self.path("node/cluster/cluster.json"), saved.to_string()).unwrap();
     }
 
+    /// Deletes objects of the cluster, like another client: those for which `which` says so, by kind and content.
+    pub fn remove_objects(&self, which: impl Fn(&str, &Value) -> bool) {
+        let mut saved = self.saved_cluster();
+        let all = saved["objects"].as_array_mut().unwrap();
+        let before = all.len();
+        all.retain(|entry| !which(entry[0]["kind"].as_str().unwrap(), &entry[1]));
+        assert!(all.len() < before, "there is no such object");
+        fs::write(self.path("node/cluster/cluster.json"), saved.to_string()).unwrap();
+    }
+
     /// Creates an object in the cluster, like another client.
     pub fn add_object(&self, kind: &str, object: Value) {
         let mut saved = self.saved_cluster();

@@ -238,7 +238,7 @@ fn a_calico_network_with_another_vsid_is_refused() {
 fn services_know_their_role_and_their_configuration() {
     let ours = r#""C:\Program Files\calicoctl-win\calicoctl-win.exe" service run felix"#;
     assert_eq!(Role::of_command_line(ours), Some(Role::Felix));
-    for other in [r"C:\k\kubelet.exe --windows-service", "x service run kubelet", "felix"] {
+    for other in [r"C:\k\kubelet.exe --windows-service", "x service run kubectl", "felix"] {
         assert_eq!(Role::of_command_line(other), None, "{other}");
     }
     let story = Story::new(Backend::Vxlan);

@@ -134,7 +134,7 @@ fn dotted(pointer: &str) -> String {
 }
 
 /// RFC 7386: objects merge, null removes, everything else replaces.
-fn merge(target: &mut Value, patch: &Value) {
+pub(super) fn merge(target: &mut Value, patch: &Value) {
     let Value::Object(patch) = patch else {
         target.clone_from(patch);
         return;

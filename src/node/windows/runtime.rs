@@ -15,7 +15,7 @@ use crate::calico::nssm;
 use crate::facts::{Runtime, RuntimeKind};
 use crate::item::{Service, StartType};
 use crate::node::arguments;
-use crate::node::containerd::{self, CniDirs, Files};
+use crate::node::containerd::{self, CriConfig, Files};
 use crate::values::WinPath;
 
 /// The runtime whose service exists, containerd before Docker; none if neither does. Whether it runs does not matter: a
@@ -34,15 +34,20 @@ pub fn facts() -> Result<Option<Runtime>> {
     let (program, arguments) = nssm::program(&service).unwrap_or_default();
     let program = expand(&program).trim_matches('"').parse::<WinPath>().ok();
     let dirs = match kind {
-        RuntimeKind::Containerd => cni_dirs(&arguments::split(&expand(&arguments)))?,
+        RuntimeKind::Containerd => cri_config(&arguments::split(&expand(&arguments)))?,
         // The folders of kubelet's own dockershim.
-        RuntimeKind::Docker => CniDirs { bin: WinPath::known(r"C:\k\cni"), conf: WinPath::known(r"C:\k\cni\config") },
+        RuntimeKind::Docker => CriConfig {
+            bin: WinPath::known(r"C:\k\cni"),
+            conf: WinPath::known(r"C:\k\cni\config"),
+            sandbox_image: None,
+        },
     };
     Ok(Some(Runtime {
         kind,
         version: program.as_ref().map(version).unwrap_or_default(),
         cni_bin_dir: dirs.bin,
         cni_conf_dir: dirs.conf,
+        sandbox_image: dirs.sandbox_image,
     }))
 }
 
@@ -80,11 +85,11 @@ fn config(arguments: &[String], program_files: Option<String>) -> WinPath {
         .unwrap_or_else(|| WinPath::known(r"C:\Program Files\containerd\config.toml"))
 }
 
-/// The folders in containerd's configuration; without one, the defaults.
-fn cni_dirs(arguments: &[String]) -> Result<CniDirs> {
+/// What containerd's configuration says; without one, the defaults.
+fn cri_config(arguments: &[String]) -> Result<CriConfig> {
     let config = &config(arguments, std::env::var("ProgramFiles").ok());
     if !Path::new(config.as_str()).is_file() {
-        return Ok(CniDirs::default());
+        return Ok(CriConfig::default());
     }
     let read = |path: &WinPath| match std::fs::read_to_string(path.as_str()) {
         Ok(text) => Ok(Some(text)),
@@ -96,7 +101,7 @@ fn cni_dirs(arguments: &[String]) -> Result<CniDirs> {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
         Err(error) => Err(error).with_context(|| format!("list {folder}")),
     };
-    containerd::cni_dirs(config, &Files { read: &read, list: &list })
+    containerd::read(config, &Files { read: &read, list: &list })
 }
 
 /// The version in a program's own resource; empty if it has none. The program is not run.

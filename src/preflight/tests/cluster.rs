@@ -41,6 +41,17 @@ pub(super) const STORIES: &[Story] = &[
         |scene| scene.cluster.node.as_mut().unwrap().kubelet_version = "v1.34.0".into(),
         |scene| scene.cluster.node.as_mut().unwrap().kubelet_version.clear(),
     ),
+    Story {
+        good: |scene| with_kubernetes(scene, "v1.33.2"),
+        ..story(
+            "KubernetesVersion",
+            |scene| with_kubernetes(scene, "v1.34.0"),
+            |scene| {
+                with_kubernetes(scene, "v1.33.2");
+                scene.cluster.kubernetes_version = "unknown".into();
+            },
+        )
+    },
     story(
         "DatastoreMatches",
         |scene| scene.cluster.linux_datastore = Some("etcdv3".into()),
@@ -162,5 +173,51 @@ fn with_kubelets_own_kubeconfig_the_login_is_a_secret_that_it_may_read() {
     Fail the kubeconfig is that of kubelet on win-a1, which gets no token for calico-node, and may not get secrets in the whole cluster | Fail the kubeconfig's user may not list ippools in the whole cluster
     Ok the login is not that of the kubeconfig | Ok all required rights
     Skip the node needs no login | Ok all required rights
+    ");
+}
+
+fn with_kubernetes(scene: &mut Scene, version: &str) {
+    let node = crate::settings::KubernetesNode {
+        version: version.parse().unwrap(),
+        node_ip: "10.0.0.21".parse().unwrap(),
+        cloud_provider: None,
+        cluster_domain: "cluster.local".into(),
+        kubelet_overrides: serde_json::json!({}),
+        kube_proxy_overrides: serde_json::json!({}),
+        programs: crate::settings::Programs::default(),
+        join: crate::settings::Join::default(),
+    };
+    scene.settings.as_mut().unwrap().kubernetes_node = Some(node);
+}
+
+#[test]
+fn our_kubelet_keeps_to_the_skew_and_goes_one_minor_version_at_a_time() {
+    let found = |wanted: &str, current: &str, ours: bool| {
+        let mut scene = scene();
+        with_kubernetes(&mut scene, wanted);
+        scene.cluster.node.as_mut().unwrap().kubelet_version = current.into();
+        let program = if ours { crate::calico::services::EXECUTABLE } else { r"C:\k\kubelet.exe" };
+        let command = [program, "service", "run", "kubelet"].map(str::to_owned).into();
+        let kubelet = ServiceFacts { running: true, command, depends_on: Vec::new() };
+        survey_of(&mut scene).services.insert("kubelet".into(), kubelet);
+        finding(&scene, "KubernetesVersion")
+    };
+    let told = [
+        found("v1.33.9", "v1.33.2", true),
+        found("v1.33.0", "v1.32.1", true),
+        found("v1.33.0", "v1.31.1", true),
+        found("v1.32.0", "v1.33.1", true),
+        found("v1.32.0", "v1.33.1", false),
+        found("v1.34.0", "v1.33.1", true),
+        found("v1.29.0", "v1.29.0", true),
+    ];
+    insta::assert_snapshot!(told.join("\n"), @r"
+    Ok: v1.33.9
+    Ok: v1.33.0
+    Fail: kubelet is v1.31: the next minor version is v1.32, and the config says v1.33.0
+    Fail: kubelet is v1.33, and v1.32.0 is older: it cannot read what the newer one wrote
+    Ok: v1.32.0
+    Fail: v1.34.0 is newer than the API server v1.33.2
+    Fail: v1.29.0 is 4 minor versions older than the API server
     ");
 }

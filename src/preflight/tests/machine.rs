@@ -13,6 +13,11 @@ pub(super) const STORIES: &[Story] = &[
         |scene| scene.node.leave_out(Part::Survey, "a service refused it"),
     ),
     story(
+        "PauseImage",
+        |scene| scene.node.runtime.as_mut().unwrap().sandbox_image = Some("registry.k8s.io/pause:3.5".into()),
+        |scene| scene.node.leave_out(Part::Runtime, "its configuration cannot be read"),
+    ),
+    story(
         "CniConfig",
         |scene| {
             let theirs = CniConfig { file: "05-flannel.conflist".into(), plugin: Some("flannel".into()) };
@@ -157,4 +162,32 @@ fn b26_a_configuration_that_calicos_pods_left_is_named_as_calicos() {
         "other configurations in the CNI folder: 10-calico.conflist (calico; delete it if Calico's HostProcess pods \
          left it)"
     );
+}
+
+#[test]
+fn a_pause_image_must_support_this_windows() {
+    let found = |image: &str, build: u32| {
+        let mut scene = scene();
+        scene.node.os.build = build;
+        scene.node.runtime.as_mut().unwrap().sandbox_image = Some(image.into());
+        finding(&scene, "PauseImage")
+    };
+    let told = [
+        found("registry.k8s.io/pause:3.9", 20348),
+        found("k8s.gcr.io/pause:3.5", 20348),
+        found("k8s.gcr.io/pause:3.5", 17763),
+        found("mcr.microsoft.com/oss/kubernetes/pause:3.4.1", 26100),
+        found("registry.k8s.io/pause:3.10.1-windows-amd64", 26100),
+        found("registry.corp.example/windows-pause:1", 20348),
+        found("registry.corp.example/pause@sha256:0123", 20348),
+    ];
+    insta::assert_snapshot!(told.join("\n"), @r"
+    Ok: registry.k8s.io/pause:3.9
+    Fail: k8s.gcr.io/pause:3.5 does not support Server 2022: pause:3.6 is the first that does
+    Ok: k8s.gcr.io/pause:3.5
+    Fail: mcr.microsoft.com/oss/kubernetes/pause:3.4.1 does not support Server 2025: pause:3.6 is the first that does
+    Ok: registry.k8s.io/pause:3.10.1-windows-amd64
+    Ok: registry.corp.example/windows-pause:1, whose support of Windows is not known
+    Ok: registry.corp.example/pause@sha256:0123, whose support of Windows is not known
+    ");
 }

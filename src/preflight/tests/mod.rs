@@ -13,7 +13,7 @@ mod support;
 use std::collections::BTreeSet;
 
 use self::scene::{
-    Edit, Scene, check, pool, refuse, report, scene, side, survey_of, undecided, unserved, with_bgp, with_etcd,
+    Edit, Scene, check, finding, pool, refuse, report, scene, side, survey_of, undecided, unserved, with_bgp, with_etcd,
 };
 use super::*;
 use crate::facts::{

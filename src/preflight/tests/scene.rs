@@ -35,6 +35,7 @@ pub(super) fn scene() -> Scene {
             version: "1.7.27".into(),
             cni_bin_dir: WinPath::known(r"C:\Program Files\containerd\cni\bin"),
             cni_conf_dir: WinPath::known(r"C:\Program Files\containerd\cni\conf"),
+            sandbox_image: None,
         }),
         adapters: vec![Adapter {
             name: "Ethernet".into(),
@@ -144,6 +145,15 @@ pub(super) fn pool(name: &str) -> PoolFacts {
 pub(super) fn report(edit: impl FnOnce(&mut Scene)) -> PreflightReport {
     let mut scene = scene();
     edit(&mut scene);
+    report_of(&scene)
+}
+
+pub(super) fn finding(scene: &Scene, id: &str) -> String {
+    let check = check(&report_of(scene), id);
+    format!("{:?}: {}", check.status, check.detail)
+}
+
+fn report_of(scene: &Scene) -> PreflightReport {
     let side = scene.settings.as_ref().map(|settings| side(settings, scene.names_backend));
     let input = Input {
         settings: scene.settings.as_ref(),

@@ -249,7 +249,7 @@ fn services_start_as_on_windows() {
         ..samples::agent(&story.command)
     };
     let recreate = Box::new(|_: &mut dyn Node, lost: &[LostEndpoint], _: Sink<'_>| Ok(lost.to_vec()));
-    let hook = service_hook(story.stand_in(), STARTUP_LIMIT, recreate, Box::new(|_| ()));
+    let hook = service_hook(story.stand_in(), STARTUP_LIMIT, recreate, Box::new(|_| Ok(())), Box::new(|_| ()));
     let Story { node, dir: _dir, cluster: _cluster, .. } = story;
     let mut node = node.with_start_hook(hook);
     let text = serde_json::to_vec(&config).unwrap();

@@ -91,6 +91,7 @@ impl Api {
             (_, "", "watch") => watch::watch(self, request, resource, output, call.store),
             (_, "", _) => call.answer(),
             (_, "status", "get" | "update" | "patch") if resource.status => call.answer(),
+            ("certificatesigningrequests", "approval", "get" | "update" | "patch") => call.answer(),
             ("pods", "eviction", "create") => eviction::evict(&mut call),
             ("pods", "log", "get") => Err(no_kubelet_log(&call.current()?, request)),
             ("serviceaccounts", "token", "create") => reviews::token_request(&call, &self.keys),

@@ -77,6 +77,7 @@ fn subresources(resource: &Resource) -> Vec<(&'static str, &'static str, &'stati
             list.push(("log", "", "Pod", &["get"]));
         }
         ("", "serviceaccounts") => list.push(("token", "authentication.k8s.io", "TokenRequest", &["create"])),
+        ("certificates.k8s.io", _) => list.push(("approval", "", resource.kind, &["get", "patch", "update"])),
         _ => {}
     }
     if resource.status {

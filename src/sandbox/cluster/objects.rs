@@ -115,7 +115,8 @@ impl Call<'_> {
         }
         let warnings = self.validate_fields(&mut object, is_patch)?;
         if self.resource.status {
-            let kept = if self.request.target.subresource == "status" { "spec" } else { "status" };
+            let of_status = matches!(self.request.target.subresource.as_str(), "status" | "approval");
+            let kept = if of_status { "spec" } else { "status" };
             match current.get(kept) {
                 Some(value) => object[kept] = value.clone(),
                 None => drop(object.as_object_mut().and_then(|o| o.remove(kept))),

@@ -144,6 +144,8 @@ static BUILT_IN: &[Resource] = &[
     built_in("rbac.authorization.k8s.io", "clusterroles", "ClusterRole", &[], CLUSTER),
     built_in("rbac.authorization.k8s.io", "rolebindings", "RoleBinding", &[], NAMESPACED),
     built_in("rbac.authorization.k8s.io", "roles", "Role", &[], NAMESPACED),
+    built_in("certificates.k8s.io", "certificatesigningrequests", "CertificateSigningRequest", &["csr"], CLUSTER)
+        .with_status(),
     built_in("discovery.k8s.io", "endpointslices", "EndpointSlice", &[], NAMESPACED).with_generation(),
     built_in("networking.k8s.io", "servicecidrs", "ServiceCIDR", &[], CLUSTER).with_status(),
     Resource { custom: true, ..built_in("operator.tigera.io", "installations", "Installation", &[], CLUSTER) }

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::bootstrap::TOKENS;
 use super::resources::core;
 use super::store::{Key, Store, add};
 
@@ -35,6 +36,10 @@ pub fn plant(store: &mut Store) {
         rule(&[""], &["pods/status", "events"], &["create", "update", "patch"]),
     ]);
     let group = |name: &str| json!({"kind": "Group", "name": name, "apiGroup": "rbac.authorization.k8s.io"});
+    // kubeadm's way for new nodes: its tokens may request certificates, which the controller approves.
+    let csr = |subresource: &str| format!("certificatesigningrequests{subresource}");
+    let bootstrapper = json!([rule(&["certificates.k8s.io"], &[&csr("")], &["create", "get", "list", "watch"])]);
+    let approved = json!([rule(&["certificates.k8s.io"], &[&csr("/nodeclient")], &["create"])]);
     let account = json!({"kind": "ServiceAccount", "name": "calico-node", "namespace": "calico-system"});
     for (name, rules, subjects) in [
         ("cluster-admin", everything, vec![group("system:masters")]),
@@ -47,6 +52,8 @@ pub fn plant(store: &mut Store) {
         ),
         ("system:node", kubelet, vec![group("system:nodes")]),
         ("calico-node", calico_node, vec![account]),
+        ("kubeadm:kubelet-bootstrap", bootstrapper, vec![group(TOKENS)]),
+        ("kubeadm:node-autoapprove-bootstrap", approved, vec![group(TOKENS)]),
     ] {
         add(store, core("clusterroles"), "", name, json!({"metadata": {}, "rules": rules}));
         let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name});

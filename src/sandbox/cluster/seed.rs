@@ -6,7 +6,7 @@ use super::admission::pod_defaults;
 use super::controllers::{count_disruptions, publish_root_ca};
 use super::resources::{Layout, Resource, calico, core};
 use super::store::{CALICO, Key, Store, add, now, owner_reference};
-use super::{roles, schema};
+use super::{bootstrap, roles, schema};
 
 const POD_CIDR: &str = "192.168.0.0/16";
 const SERVICE_CIDR: &str = "10.96.0.0/12";
@@ -78,6 +78,7 @@ impl Seed {
         }
         publish_root_ca(&mut store, ca_pem);
         roles::plant(&mut store);
+        bootstrap::plant(&mut store);
         for resource in calico(self.layout) {
             definition(&mut store, resource);
         }
@@ -103,11 +104,7 @@ impl Seed {
         }
         add(store, core("nodes"), "", LINUX, linux);
 
-        let build: Vec<&str> = self.windows_version.splitn(4, '.').take(3).collect();
-        let labels = json!({"node.kubernetes.io/windows-build": build.join(".")});
-        let mut windows = node(&self.windows_node, "windows", &self.windows_address, &labels);
-        windows["status"]["nodeInfo"]["kernelVersion"] = self.windows_version.clone().into();
-        let windows = with_network(windows, "True", "NoRouteCreated", "no network plugin has set up this node");
+        let windows = windows_node(&self.windows_node, &self.windows_address, &self.windows_version);
         add(store, core("nodes"), "", &self.windows_node, windows);
     }
 
@@ -239,6 +236,15 @@ impl Seed {
             json!({"metadata": {}, "spec": {"maxUnavailable": 1, "selector": {"matchLabels": labels}}}),
         );
     }
+}
+
+/// A Windows Node before it has a network.
+pub(super) fn windows_node(name: &str, address: &str, version: &str) -> Value {
+    let build: Vec<&str> = version.splitn(4, '.').take(3).collect();
+    let labels = json!({"node.kubernetes.io/windows-build": build.join(".")});
+    let mut windows = node(name, "windows", address, &labels);
+    windows["status"]["nodeInfo"]["kernelVersion"] = version.into();
+    with_network(windows, "True", "NoRouteCreated", "no network plugin has set up this node")
 }
 
 fn node(name: &str, os: &str, address: &str, labels: &Value) -> Value {

@@ -28,6 +28,7 @@ fn node() -> NodeFacts {
             version: "1.7.20".into(),
             cni_bin_dir: WinPath::known(r"C:\containerd\cni\bin"),
             cni_conf_dir: WinPath::known(r"C:\containerd\cni\conf"),
+            sandbox_image: None,
         }),
         adapters: Vec::new(),
         hns: Some(HnsVersion { major: 15, minor: 1 }),
@@ -130,6 +131,13 @@ fn a_version_and_a_cluster_are_enough_and_every_value_has_an_origin() {
     spec.kubernetes.credentials = "token-request"  (default)
     spec.kubernetes.dns.servers = ["10.80.0.10"]  (detected: service kube-dns)
     spec.kubernetes.kubeconfig = "C:\\k\\config"  (default)
+    spec.kubernetes.node.join.caCertHashes = []  (default)
+    spec.kubernetes.node.nodeIP = null  (default)
+    spec.kubernetes.node.source.kubeProxySHA256 = null  (default)
+    spec.kubernetes.node.source.kubeletSHA256 = null  (default)
+    spec.kubernetes.node.source.path = null  (default)
+    spec.kubernetes.node.source.urlTemplate = "https://dl.k8s.io/release/{version}/bin/windows/amd64"  (default)
+    spec.kubernetes.node.version = null  (default)
     spec.kubernetes.nodeName = "win-a1"  (detected: host name)
     spec.kubernetes.serviceCIDRs = ["10.80.0.0/16"]  (detected: the cluster's configuration)
     spec.kubernetesProvider = "none"  (default)
@@ -235,6 +243,13 @@ fn without_a_cluster_everything_else_has_its_default() {
     spec.kubernetes.credentials = "token-request"  (default)
     spec.kubernetes.dns.servers = ["10.96.0.10"]  (default)
     spec.kubernetes.kubeconfig = "C:\\k\\config"  (default)
+    spec.kubernetes.node.join.caCertHashes = []  (default)
+    spec.kubernetes.node.nodeIP = null  (default)
+    spec.kubernetes.node.source.kubeProxySHA256 = null  (default)
+    spec.kubernetes.node.source.kubeletSHA256 = null  (default)
+    spec.kubernetes.node.source.path = null  (default)
+    spec.kubernetes.node.source.urlTemplate = "https://dl.k8s.io/release/{version}/bin/windows/amd64"  (default)
+    spec.kubernetes.node.version = null  (default)
     spec.kubernetes.nodeName = "win-a1"  (detected: host name)
     spec.kubernetes.serviceCIDRs = ["10.96.0.0/12"]  (default)
     spec.kubernetesProvider = "none"  (default)

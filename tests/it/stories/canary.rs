@@ -51,8 +51,16 @@ const LIFE: [(&str, &str, i32); 65] = [
     ("", "config diff -c c.yaml", 0),
     ("", "status", 0),
     ("", "logs", 0),
-    ("", "render user-data -c c.yaml --program-url https://host/a.exe --program-sha256 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", 0),
-    ("", "render cloud-config -c c.yaml --program-url https://host/a.exe --program-sha256 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", 0),
+    (
+        "",
+        "render user-data -c c.yaml --program-url https://host/a.exe --program-sha256 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+        0,
+    ),
+    (
+        "",
+        "render cloud-config -c c.yaml --program-url https://host/a.exe --program-sha256 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+        0,
+    ),
     ("", "diagnose --out node.zip", 0),
     ("", "credentials show", 0),
     ("", "credentials fetch -c c.yaml --out got", 0),

@@ -23,6 +23,7 @@ mod first_day;
 mod given_up;
 mod import;
 mod journal;
+mod kubernetes;
 mod lease;
 mod leaving;
 mod limits;

@@ -1,0 +1,3 @@
+module lists
+
+go 1.26

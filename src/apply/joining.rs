@@ -1,0 +1,87 @@
+//! A kubelet of this program that joins the cluster while a run waits for Calico's node startup.
+
+use std::time::Duration;
+
+use super::node_object::NodeObject;
+use crate::calico::services::{KUBELET, is_ours};
+use crate::cluster::{CertificateRequest, RequestState};
+use crate::fault::{Exit, Fault};
+use crate::item::{Id, State};
+use crate::node::Node;
+use crate::paths::kubernetes as paths;
+use crate::report::event::{Event, Sink};
+use crate::values::WinPath;
+use crate::yaml;
+
+/// How often the cluster is asked whether somebody must approve kubelet's certificate.
+const ASK_EVERY: Duration = Duration::from_secs(5);
+
+/// Whether kubelet has a login of its own. It writes its kubeconfig before it has the certificate that it names
+/// (Kubernetes' `pkg/kubelet/certificate/bootstrap`).
+pub fn has_joined(node: &dyn Node) -> bool {
+    let Ok(text) = std::fs::read_to_string(node.disk(&WinPath::known(paths::KUBELET_CONF))) else { return false };
+    let Ok(file) = yaml::read::<serde_json::Value>(&text) else { return false };
+    let mut users = file["users"].as_array().into_iter().flatten().map(|user| &user["user"]);
+    users.any(|user| {
+        let named = user["client-certificate"].as_str().and_then(|path| path.replace('/', "\\").parse().ok());
+        let there = named.is_some_and(|path: WinPath| node.disk(&path).is_file());
+        there || user["client-certificate-data"].is_string() || user["token"].is_string()
+    })
+}
+
+/// What is wrong with kubelet's certificate request; none if it is approved.
+pub fn trouble(request: &CertificateRequest) -> Option<Fault> {
+    let name = &request.name;
+    match &request.state {
+        RequestState::Approved => None,
+        RequestState::Pending => {
+            let what = format!("kubelet waited for its certificate, and nobody approved {name}");
+            let hint = "run this again, and while it waits approve the request that it names: kubectl certificate approve \
+                        NAME\nor let the cluster approve the requests of bootstrap tokens: see calicoctl-win explain \
+                        JoinPending";
+            Some(Fault::new(Exit::VerifyFailed, "JoinPending", what).hint(hint))
+        }
+        RequestState::Denied(why) => {
+            let why = if why.is_empty() { String::new() } else { format!(": {why}") };
+            let what = format!("the certificate request {name} of kubelet was denied{why}");
+            let hint = "find out who denied it and why, then run this again: kubelet makes a new request";
+            Some(Fault::new(Exit::ClusterAccessDenied, "JoinDenied", what).hint(hint))
+        }
+    }
+}
+
+/// Tells people during a wait which request they must approve.
+pub(super) struct Joining<'a> {
+    object: &'a NodeObject,
+    asked: Option<Duration>,
+    told: String,
+}
+
+impl<'a> Joining<'a> {
+    pub fn new(object: &'a NodeObject) -> Self {
+        Self { object, asked: None, told: String::new() }
+    }
+
+    /// Looks again, `elapsed` after the wait began. A cluster that does not answer has nothing to tell.
+    pub fn look(&mut self, node: &dyn Node, elapsed: Duration, events: Sink) {
+        if self.asked.is_some_and(|then| elapsed < then + ASK_EVERY) {
+            return;
+        }
+        self.asked = Some(elapsed);
+        let ours =
+            matches!(node.get(&Id::Service(KUBELET.into())), Ok(Some(State::Service(service))) if is_ours(&service));
+        if !ours || has_joined(node) {
+            return;
+        }
+        let Ok(Some(CertificateRequest { name, state: RequestState::Pending })) = self.object.certificate_request()
+        else {
+            return;
+        };
+        if name != self.told {
+            let message =
+                format!("kubelet waits for its certificate; to let it join: kubectl certificate approve {name}");
+            events(Event::Warning { id: "JoinPending", message });
+            self.told = name;
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! kubelet and kube-proxy, if the config installs them: which of the services are ours, their programs, and how kubelet
+//! joins.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+
+use super::context::Operation;
+use super::login::on_this_machine;
+use super::stage::cache_dir;
+use crate::apply::joining::{self, has_joined};
+use crate::apply::store;
+use crate::calico::kubernetes::{self, BootstrapToken, Joining, program, program_path};
+use crate::calico::services::{Role, is_ours};
+use crate::calico::x509;
+use crate::cluster::Cluster;
+use crate::fault::{Exit, Fault};
+use crate::item::{Id, State};
+use crate::node::Node;
+use crate::paths::kubernetes as paths;
+use crate::plan::kubernetes::{Bootstrap, KubernetesFiles};
+use crate::release::programs;
+use crate::settings::{CaCertHash, KubernetesNode, Resolved};
+use crate::values::{Sha256, WinPath};
+use crate::version::KubernetesVersion;
+
+/// The variable with a bootstrap token.
+const TOKEN: &str = "CALICO_WIN_JOIN_TOKEN";
+
+/// What is wanted of them, and where the programs are.
+pub(crate) struct Kubernetes {
+    pub files: KubernetesFiles,
+    version: KubernetesVersion,
+    /// Their places on this machine.
+    programs: Vec<(PathBuf, Sha256)>,
+}
+
+/// For a plan for another machine: both services, with unknown programs.
+pub(crate) fn unknown() -> KubernetesFiles {
+    KubernetesFiles {
+        programs: kubernetes::ROLES.map(|role| (role, Sha256::unknown())).into(),
+        ca_pem: None,
+        bootstrap: Bootstrap::Pending,
+    }
+}
+
+/// Finds the programs, and what kubelet needs to join; none if the config does not install them. A service that another
+/// program made is left as it is.
+///
+/// # Errors
+/// When a program is not found or is not as it must be; `JoinTokenMissing`, `JoinInvalid`, `JoinCaMismatch`; those of
+/// [`Cluster::try_bootstrap_token`].
+pub(crate) fn prepare(op: &mut Operation<'_>, cluster: &Cluster, resolved: &Resolved) -> Result<Option<Kubernetes>> {
+    let Some(node) = &resolved.settings.kubernetes_node else { return Ok(None) };
+    let mut roles = Vec::new();
+    for role in kubernetes::ROLES {
+        match op.node.get(&Id::Service(role.service().into()))? {
+            Some(State::Service(other)) if !is_ours(&other) => {
+                let message = format!(
+                    "the service {} was made by another program and is left as it is: {}",
+                    role.service(),
+                    other.image_path
+                );
+                op.app.warn("KubernetesServiceKept", message);
+            }
+            _ => roles.push(role),
+        }
+    }
+    let mut found = Kubernetes { files: KubernetesFiles::default(), version: node.version, programs: Vec::new() };
+    for role in &roles {
+        let (path, sha256) = locate(op, resolved, node, *role)?;
+        found.files.programs.push((*role, sha256.clone()));
+        found.programs.push((path, sha256));
+    }
+    if roles.contains(&Role::Kubelet) {
+        let (token, hashes) = joining(op.node, node)?;
+        check_ca(cluster, &hashes)?;
+        found.files.ca_pem = cluster.ca_pem().map(str::to_owned);
+        found.files.bootstrap = bootstrap(op.node, cluster, token)?;
+    }
+    Ok(Some(found))
+}
+
+impl Kubernetes {
+    /// Puts the programs into the store, after each has run once for its version: one that does not run here would
+    /// otherwise fail while the services are stopped.
+    ///
+    /// # Errors
+    /// `KubernetesDoesNotRun`, `KubernetesOtherVersion`; when the disk refuses.
+    pub fn store(&self, node: &dyn Node) -> Result<()> {
+        for ((path, sha256), (role, _)) in self.programs.iter().zip(&self.files.programs) {
+            let name = program(*role);
+            let said = said_version(node, path).map_err(|error| {
+                let what = format!("{name} of Kubernetes {} does not run on this machine", self.version);
+                Fault::new(Exit::ReleaseInvalid, "KubernetesDoesNotRun", what)
+                    .hint("use the program for Windows on this machine's processor; a virus scanner or AppLocker may hold it, too")
+                    .because(error)
+            })?;
+            if let Some(said) = said.filter(|said| *said != self.version) {
+                let what = format!("{name} says that it is {said}, and the config says {}", self.version);
+                return Err(Fault::new(Exit::ReleaseInvalid, "KubernetesOtherVersion", what)
+                    .hint("set spec.kubernetes.node.version to what the program is, or name the right program")
+                    .into());
+            }
+            store::add_file(node, path, sha256)?;
+        }
+        Ok(())
+    }
+}
+
+/// The version that a program reports; none if it reports none that can be read.
+fn said_version(node: &dyn Node, program: &Path) -> Result<Option<KubernetesVersion>> {
+    let said = node.ask(program, &["--version"])?.unwrap_or_default();
+    Ok(said.split_whitespace().find_map(|word| word.parse().ok()))
+}
+
+/// The current program, if it is ours, unchanged and of the wanted version; else the one that the config names.
+fn locate(op: &mut Operation<'_>, resolved: &Resolved, node: &KubernetesNode, role: Role) -> Result<(PathBuf, Sha256)> {
+    let path = program_path(role);
+    let id = Id::File(path.clone());
+    let wanted = op.context.standing.receipt().and_then(|receipt| receipt.target.world.get(&id));
+    let pinned = if role == Role::Kubelet { &node.programs.kubelet_sha256 } else { &node.programs.kube_proxy_sha256 };
+    if let (Some(State::File { sha256, .. }), Some(State::File { sha256: have, .. })) = (wanted, op.node.get(&id)?)
+        && *sha256 == have
+        && pinned.as_ref().is_none_or(|pinned| *pinned == have)
+    {
+        let place = op.node.disk(&path);
+        if said_version(op.node, &place)? == Some(node.version) {
+            return Ok((place, have));
+        }
+    }
+    let name = program(role);
+    let cache = cache_dir(op.app, op.node);
+    op.app.phase("kubernetes", |app| {
+        let (path, sha256) = programs::locate(
+            &node.programs,
+            node.version,
+            (name, pinned.as_ref()),
+            &cache,
+            &resolved.run.connection,
+            &mut |event| app.event(&event),
+        )?;
+        let message = format!("{name} of Kubernetes {}, sha256 {}", node.version, sha256.short());
+        Ok(((path, sha256), message))
+    })
+}
+
+/// The token and the hashes that the config names.
+fn joining(node: &dyn Node, wanted: &KubernetesNode) -> Result<(Option<BootstrapToken>, Vec<CaCertHash>)> {
+    let mut hashes = wanted.join.ca_cert_hashes.clone();
+    let read = |file: &str| {
+        let place = on_this_machine(Some(node), file);
+        std::fs::read_to_string(&place).map_err(|error| {
+            let what = format!("cannot read {} to join the cluster", place.display());
+            Fault::new(Exit::InvalidConfig, "JoinInvalid", what)
+                .hint("correct the path in spec.kubernetes.node.join, or remove it if the node has joined")
+                .because(error)
+        })
+    };
+    let token = if let Some(file) = &wanted.join.config_file {
+        let Joining { token, ca_cert_hashes } = kubernetes::read_join_configuration(&read(file)?, file)?;
+        hashes.extend(ca_cert_hashes);
+        Some(token)
+    } else if let Some(file) = &wanted.join.token_file {
+        Some(kubernetes::token_in(&read(file)?, file)?)
+    } else {
+        let given = std::env::var(TOKEN).ok().filter(|token| !token.is_empty());
+        given.map(|token| kubernetes::token_in(&token, &format!("the variable {TOKEN}"))).transpose()?
+    };
+    Ok((token, hashes))
+}
+
+/// The CA of the kubeconfig must be the one that the token's giver named.
+fn check_ca(cluster: &Cluster, hashes: &[CaCertHash]) -> Result<()> {
+    if hashes.is_empty() {
+        return Ok(());
+    }
+    let found = x509::key_digests(cluster.ca_pem().unwrap_or_default());
+    let is_named = |digest: &Sha256| hashes.iter().any(|hash| hash.as_str() == format!("sha256:{}", digest.as_str()));
+    if found.iter().any(is_named) {
+        return Ok(());
+    }
+    let found = found.first().map_or_else(|| "no CA".into(), |digest| format!("the CA sha256:{}", digest.as_str()));
+    let what = format!("the kubeconfig has {found}, which none of the CA hashes names: this may be another cluster");
+    Err(Fault::new(Exit::UntrustedFile, "JoinCaMismatch", what)
+        .hint(
+            "compare them with what kubeadm prints on a control-plane node: kubeadm token create --print-join-command",
+        )
+        .into())
+}
+
+/// The bootstrap kubeconfig. If kubelet has joined, or no token is given, the one that is there is kept.
+fn bootstrap(node: &dyn Node, cluster: &Cluster, token: Option<BootstrapToken>) -> Result<Bootstrap> {
+    let there = std::fs::read(node.disk(&WinPath::known(paths::BOOTSTRAP_CONF))).ok();
+    if has_joined(node) {
+        return Ok(there.map_or(Bootstrap::Absent, Bootstrap::Rendered));
+    }
+    let Some(token) = token else {
+        return there.map(Bootstrap::Rendered).ok_or_else(|| {
+            let what = "kubelet has not joined the cluster, and no bootstrap token is given";
+            Fault::new(Exit::InvalidConfig, "JoinTokenMissing", what)
+                .hint(format!(
+                    "get a token on a control-plane node: kubeadm token create\nthen write it to a file and set \
+                     spec.kubernetes.node.join.tokenFile, or set the variable {TOKEN}"
+                ))
+                .into()
+        });
+    };
+    cluster.try_bootstrap_token(token.id(), token.secret())?;
+    kubernetes::bootstrap_kubeconfig(cluster.server(), cluster.ca_pem(), &token).map(Bootstrap::Rendered)
+}
+
+/// A better error for a change that failed because kubelet could not join; the given one if that is not so. `joined`:
+/// kubelet had a login before.
+pub(crate) fn explain(op: &Operation<'_>, node_name: &str, joined: bool, error: anyhow::Error) -> anyhow::Error {
+    if joined || !matches!(Fault::id_of(&error), "NetworkNotMade" | "NodeStartupFailed" | "ServiceNotSteady") {
+        return error;
+    }
+    let request = op.context.cluster(op.node).and_then(|cluster| cluster.certificate_request(node_name));
+    match request {
+        Ok(Some(request)) => match joining::trouble(&request) {
+            Some(fault) => error.context(fault),
+            None => error,
+        },
+        _ => error,
+    }
+}

@@ -1,0 +1,169 @@
+//! kubelet and kube-proxy, if this program installs them.
+
+use std::net::Ipv4Addr;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::Backend;
+use super::network::{Network, NodeAddress};
+use super::resolver::Resolver;
+use crate::config::Origin;
+use crate::config::spec::CloudProvider;
+use crate::config::types::{Address, CaCertHash, WebUrl};
+use crate::facts::{Adapter, ClusterFacts, NodeFacts};
+use crate::values::{Sha256, known};
+use crate::version::KubernetesVersion;
+
+/// Where the project publishes its programs for Windows, each with a `.sha256` next to it.
+const URL: &str = "https://dl.k8s.io/release/{version}/bin/windows/amd64";
+
+/// The minor versions whose flags, fields and feature gates are known.
+pub const KNOWN_MINORS: std::ops::RangeInclusive<u64> = 28..=36;
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KubernetesNode {
+    pub version: KubernetesVersion,
+    pub node_ip: Ipv4Addr,
+    pub cloud_provider: Option<String>,
+    pub cluster_domain: String,
+    /// Merged over the rendered configurations (RFC 7386 merge patch).
+    pub kubelet_overrides: Value,
+    pub kube_proxy_overrides: Value,
+    /// How the programs and the cluster are reached is of one run only.
+    #[serde(skip)]
+    pub programs: Programs,
+    #[serde(skip)]
+    pub join: Join,
+}
+
+/// Where the programs come from. Paths are on the machine that this program runs on.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Programs {
+    /// A folder or an archive; none to download.
+    pub path: Option<String>,
+    pub url_template: String,
+    pub kubelet_sha256: Option<Sha256>,
+    pub kube_proxy_sha256: Option<Sha256>,
+}
+
+/// How kubelet joins the cluster.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Join {
+    pub token_file: Option<String>,
+    pub config_file: Option<String>,
+    pub ca_cert_hashes: Vec<CaCertHash>,
+}
+
+/// Decides them; none if the config does not install them.
+pub(super) fn decide(
+    to: &mut Resolver<'_>,
+    node: &NodeFacts,
+    cluster: Option<&ClusterFacts>,
+    network: &Network,
+) -> Option<KubernetesNode> {
+    let installs = to.or_default("kubernetes.node.install", false);
+    let programs = programs(to);
+    let join = Join {
+        token_file: to.text("kubernetes.node.join.tokenFile"),
+        config_file: to.text("kubernetes.node.join.configFile"),
+        ca_cert_hashes: to.or_default("kubernetes.node.join.caCertHashes", Vec::new()),
+    };
+    if join.token_file.is_some() && join.config_file.is_some() {
+        to.wrong(
+            "kubernetes.node.join.tokenFile",
+            "set a file with the token or kubeadm's JoinConfiguration, not both",
+        );
+    }
+    let cloud_provider: Option<CloudProvider> = to.optional("kubernetes.node.cloudProvider");
+    let cluster_domain = to.or_default("kubernetes.node.clusterDomain", "cluster.local".to_owned());
+    let kubelet_overrides = to.or_default("kubernetes.node.kubeletConfigOverrides", Map::new()).into();
+    let kube_proxy_overrides = to.or_default("kubernetes.node.kubeProxyConfigOverrides", Map::new()).into();
+    let version = version(to, cluster, installs);
+    let node_ip = node_ip(to, node, network, installs);
+    if installs && network.backend == Backend::None {
+        let why = "with the backend none another product makes the pods' network, whose name kube-proxy needs: install \
+                   kubelet and kube-proxy as that product describes, and remove this";
+        to.wrong("kubernetes.node.install", why);
+    }
+    let (version, node_ip) = (version?, node_ip?);
+    installs.then(|| KubernetesNode {
+        version,
+        node_ip,
+        cloud_provider: cloud_provider.map(|CloudProvider::External| "external".to_owned()),
+        cluster_domain,
+        kubelet_overrides,
+        kube_proxy_overrides,
+        programs,
+        join,
+    })
+}
+
+fn programs(to: &mut Resolver<'_>) -> Programs {
+    const TEMPLATE: &str = "kubernetes.node.source.urlTemplate";
+    let path = to.text("kubernetes.node.source.path");
+    let given: Option<WebUrl> = to.given(TEMPLATE);
+    if path.is_some() && given.is_some() {
+        to.wrong(TEMPLATE, "set a path or a URL for kubelet and kube-proxy, not both");
+    }
+    Programs {
+        path,
+        url_template: to.or_default(TEMPLATE, known::<WebUrl>(URL)).to_string(),
+        kubelet_sha256: to.optional("kubernetes.node.source.kubeletSHA256"),
+        kube_proxy_sha256: to.optional("kubernetes.node.source.kubeProxySHA256"),
+    }
+}
+
+fn version(to: &mut Resolver<'_>, cluster: Option<&ClusterFacts>, installs: bool) -> Option<KubernetesVersion> {
+    const PATH: &str = "kubernetes.node.version";
+    let servers = cluster.and_then(|cluster| cluster.kubernetes_version.parse::<KubernetesVersion>().ok());
+    let given = to.chosen(PATH).map(Some);
+    let by = || match servers.filter(|_| installs) {
+        Some(server) => (Some(server), Origin::Detected("the API server".into())),
+        None => (None, Origin::Default),
+    };
+    let version = to.decided(PATH, given, by);
+    if !installs {
+        return version;
+    }
+    match version {
+        None => {
+            let why = "the API server's version is not known, so the version of kubelet and kube-proxy must be set, for \
+                       example v1.33.4";
+            to.wrong(PATH, why);
+        }
+        Some(version) if !KNOWN_MINORS.contains(&version.minor) => {
+            let (first, last) = (KNOWN_MINORS.start(), KNOWN_MINORS.end());
+            let why = format!(
+                "the flags and fields of {version} are not known: this program installs v1.{first} to v1.{last}"
+            );
+            to.wrong(PATH, why);
+        }
+        Some(_) => {}
+    }
+    version
+}
+
+fn node_ip(to: &mut Resolver<'_>, node: &NodeFacts, network: &Network, installs: bool) -> Option<Ipv4Addr> {
+    const PATH: &str = "kubernetes.node.nodeIP";
+    let fixed = match &network.node_address {
+        NodeAddress::Fixed(address) => address.split('/').next().and_then(|address| address.parse().ok()),
+        _ => None,
+    };
+    let main = || {
+        let adapter = Adapter::choose(&node.adapters, None, None)?;
+        Some((adapter.reachable_address()?, format!("the adapter {}", adapter.name)))
+    };
+    let given: Option<Option<Address>> = to.chosen(PATH).map(Some);
+    let address = to.decided(PATH, given, || match (fixed, main()) {
+        _ if !installs => (None, Origin::Default),
+        (Some(fixed), _) => (Some(Address(fixed)), Origin::Detected("calicoNetwork.nodeAddress".into())),
+        (None, Some((address, by))) => (Some(Address(address)), Origin::Detected(by)),
+        (None, None) => (None, Origin::Default),
+    });
+    if installs && address.is_none() {
+        to.wrong(PATH, "no adapter of this machine has an IPv4 address that others can reach; set the node's address");
+    }
+    address.map(|Address(address)| address)
+}

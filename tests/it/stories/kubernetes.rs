@@ -1,0 +1,437 @@
+//! A bare machine with a container runtime becomes a node: kubelet and kube-proxy as services of this program.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::lab::{Lab, Output};
+
+const REQUESTS: &str = "certificatesigningrequests.certificates.k8s.io";
+
+const TOKEN: &str = "abcdef.0123456789abcdef";
+
+fn sha256(text: &str) -> String {
+    calicoctl_win::values::Sha256::of(text.as_bytes()).to_string()
+}
+
+/// The programs of a version, as the sandbox plays them.
+fn programs(lab: &Lab, version: &str) -> String {
+    for name in ["kubelet.exe", "kube-proxy.exe"] {
+        let text = format!("Stand-in for Kubernetes Windows {version}, {name}");
+        lab.write(&format!("{version}/{name}"), &text);
+        lab.write(&format!("{version}/{name}.sha256"), sha256(&text));
+    }
+    version.to_owned()
+}
+
+fn config(lab: &Lab, version: &str, more: &str) {
+    let source = programs(lab, version);
+    let text = format!(
+        "apiVersion: calicoctl-win/v1alpha1
+kind: NodeInstallation
+spec:
+  calico: {{version: v3.32.1}}
+  kubernetes:
+    node:
+      install: true
+      version: {version}
+      source: {{path: {source}}}
+      join: {{tokenFile: token}}
+{more}"
+    );
+    lab.write("node.yaml", text);
+}
+
+/// A machine with only containerd, in a cluster that does not know it.
+fn bare() -> Lab {
+    let lab = Lab::node();
+    let _cluster = lab.run("cluster check").code;
+    lab.edit_yaml(|yaml| {
+        let (before, rest) = yaml.split_once("  kubelet:\n").unwrap();
+        let (_, after) = rest.split_once("registry:\n").unwrap();
+        format!("{before}registry:\n{after}")
+    });
+    lab.remove_objects(|kind, object| {
+        kind == "nodes" && object["metadata"]["name"] == "win-a1"
+            || kind == "pods" && object["spec"]["nodeName"] == "win-a1"
+    });
+    config(&lab, "v1.36.2", "");
+    lab.write("token", TOKEN);
+    lab
+}
+
+fn apply(lab: &Lab) -> Output {
+    lab.run("apply -c node.yaml -y -o json")
+}
+
+fn is_ready(lab: &Lab) -> bool {
+    let node = lab.object("nodes", "win-a1").unwrap();
+    let mut conditions = node["status"]["conditions"].as_array().unwrap().iter();
+    conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+}
+
+#[test]
+fn a_bare_machine_becomes_a_ready_node_by_one_apply() {
+    let lab = bare();
+    let before = lab.picture_without_state();
+    let screen = lab.run("apply -c node.yaml -y").exits(0).screen();
+    assert!(is_ready(&lab), "{screen}");
+    insta::assert_snapshot!(screen, @r"
+    calicoctl-win VERSION on win-a1: Windows Server 2022 build 20348.2700, containerd 1.7.27
+    [ OK ]  cluster         https://10.20.0.10:6443, Kubernetes v1.36.2, Calico v3.32.1  SECONDS
+    [ OK ]  release         Calico v3.32.1, 27 files, 2.44 KiB, sha256 DIGEST ok  SECONDS
+    [ OK ]  kubernetes      kubelet.exe of Kubernetes v1.36.2, sha256 DIGEST  SECONDS
+    [ OK ]  kubernetes      kube-proxy.exe of Kubernetes v1.36.2, sha256 DIGEST  SECONDS
+    Settings:
+      calico.version                v3.32.1
+      calicoNetwork.backend         vxlan
+      calicoNetwork.vxlan.vxlanVNI  4096
+      kubernetes.nodeName           win-a1
+
+    ! +   hns-network  Calico    Overlay, VSID 4096
+    ! +   hns-network  External  Overlay, VSID 9999, 192.168.255.0/30
+    39 more changes; -v lists all.
+
+    Plan: 41 to create, 0 to update, 0 to delete.
+    Disruption: the host's network pauses, remote sessions may drop.
+    Takes about 36 s.
+    [ OK ]  credentials     token of service account calico-system/calico-node, valid until TIME  SECONDS
+    [ 1/11] release         etc, kubernetes, pki and 7 more  SECONDS
+    [ 2/11] files           calico-kube-config, config.ps1, nodename and 11 more  SECONDS
+    [ 3/11] registry        Application\calicoctl-win, Tigera\Calico  SECONDS
+    [ 4/11] firewall        Overlay Traffic 4789 UDP, kubectl exec 10250  SECONDS
+    [ 5/11] services        CalicoFelix, CalicoNode, kube-proxy, kubelet  SECONDS
+    [NOTE]  Windows is about to rebuild the virtual switch: this machine's network pauses and remote sessions may drop; the run continues without them. If this session drops: calicoctl-win status --wait --sandbox node
+    [ 6/11] services-start  kubelet, CalicoNode  SECONDS
+    [ 7/11] wait-network    Calico, External  SECONDS
+    [ 8/11] node-startup    CalicoNode  SECONDS
+    [ 9/11] services-start  CalicoFelix, kube-proxy  SECONDS
+    [10/11] cni-conf        C:\Program Files\containerd\cni\conf\10-calico.conf  SECONDS
+    [11/11] annotate        node win-a1 carries the digest of its settings  SECONDS
+    [ OK ]  steady          the services work  SECONDS
+    [ OK ]  node-ready      Node win-a1 is Ready  SECONDS
+    Calico v3.32.1 is running on win-a1 (generation 1).
+    Next: calicoctl-win status --sandbox node      Undo: calicoctl-win uninstall --sandbox node
+    result: OK (exit 0) changed=true reboot=false log=node/C/ProgramData/calicoctl-win/logs/RUN.log
+    ");
+    let node = lab.object("nodes", "win-a1").unwrap();
+    assert_eq!(node["status"]["nodeInfo"]["kubeletVersion"], "v1.36.2");
+    assert_eq!(apply(&lab).exits(0).json()["changed"], false);
+    lab.healthy();
+    insta::assert_snapshot!(lab.run("status").exits(0).screen(), @r"
+    OVERALL: HEALTHY   win-a1   Calico v3.32.1 (vxlan)   generation 1
+     COMPONENT     STATE       DETAIL
+     CalicoNode    Running     pid 4004
+     CalicoFelix   Running     pid 4012
+     kubelet       Running     pid 4000
+     kube-proxy    Running     pid 4020
+     HNS Calico    Overlay     VSID 4096, management IP 10.20.0.21
+     HNS External  Overlay     VSID 9999, management IP 10.20.0.21
+     HNS nat       NAT
+     CNI conf      OK          C:\Program Files\containerd\cni\conf\10-calico.conf
+     Credentials   kubeconfig  token valid until TIME
+     K8s Node      Ready       schedulable
+    result: OK (exit 0) changed=false reboot=false
+    ");
+    insta::assert_snapshot!(lab.read("C/var/lib/kubelet/config.yaml"), @r#"
+    apiVersion: kubelet.config.k8s.io/v1beta1
+    kind: KubeletConfiguration
+    authentication:
+      anonymous:
+        enabled: false
+      webhook:
+        enabled: true
+      x509:
+        clientCAFile: C:\etc\kubernetes\pki\ca.crt
+    authorization:
+      mode: Webhook
+    containerRuntimeEndpoint: npipe:////./pipe/containerd-containerd
+    clusterDNS:
+    - "10.96.0.10"
+    clusterDomain: cluster.local
+    rotateCertificates: true
+    cgroupsPerQOS: false
+    enforceNodeAllocatable: []
+    resolvConf: ""
+    failSwapOn: false
+    "#);
+    insta::assert_snapshot!(lab.read("C/ProgramData/calicoctl-win/agent/kube-proxy.yaml"), @r#"
+    apiVersion: kubeproxy.config.k8s.io/v1alpha1
+    kind: KubeProxyConfiguration
+    mode: kernelspace
+    hostnameOverride: win-a1
+    bindAddress: "10.20.0.21"
+    clientConnection:
+      kubeconfig: C:\CalicoWindows\calico-kube-config
+    winkernel:
+      networkName: Calico
+      enableDSR: true
+      sourceVip: "192.168.0.2"
+    "#);
+    insta::assert_snapshot!(lab.read("C/ProgramData/calicoctl-win/kubernetes.json"), @r#"
+    {
+      "logDir": "C:\\ProgramData\\calicoctl-win\\logs\\calico",
+      "programs": {
+        "kube-proxy": {
+          "program": "C:\\Program Files\\Kubernetes\\kube-proxy.exe",
+          "args": [
+            "--config=C:\\ProgramData\\calicoctl-win\\agent\\kube-proxy.yaml",
+            "--v=2"
+          ],
+          "dir": "C:\\Program Files\\Kubernetes",
+          "env": {
+            "KUBE_NETWORK": "Calico"
+          }
+        },
+        "kubelet": {
+          "program": "C:\\Program Files\\Kubernetes\\kubelet.exe",
+          "args": [
+            "--config=C:\\var\\lib\\kubelet\\config.yaml",
+            "--kubeconfig=C:\\etc\\kubernetes\\kubelet.conf",
+            "--bootstrap-kubeconfig=C:\\etc\\kubernetes\\bootstrap-kubelet.conf",
+            "--cert-dir=C:\\var\\lib\\kubelet\\pki",
+            "--root-dir=C:\\var\\lib\\kubelet",
+            "--hostname-override=win-a1",
+            "--node-ip=10.20.0.21",
+            "--v=2"
+          ],
+          "dir": "C:\\Program Files\\Kubernetes",
+          "env": {}
+        }
+      }
+    }
+    "#);
+
+    let removed = lab.run("uninstall -y").exits(0).screen();
+    lab.picture_without_state().same_as(&before);
+    assert!(removed.contains("this machine is as it was before"), "{removed}");
+}
+
+#[test]
+fn a_kubelet_of_another_program_is_left_as_it_is() {
+    let lab = Lab::node();
+    config(&lab, "v1.36.2", "");
+    let kubelet = || {
+        let yaml: Value = serde_yaml::from_str(&lab.read("node.yaml")).unwrap();
+        let kubelet = &yaml["services"]["kubelet"];
+        (kubelet["definition"].clone(), kubelet["pid"].clone())
+    };
+    let before = kubelet();
+    let done = lab.run("apply -c node.yaml -y").exits(0).stdout;
+    assert!(done.contains("KubernetesServiceKept: the service kubelet was made by another program"), "{done}");
+    assert_eq!(kubelet(), before);
+    let services = lab.run("service status").exits(0).stdout;
+    assert!(services.contains("kube-proxy   Running") && !services.contains("kubelet"), "{services}");
+    let _removed = lab.run("uninstall -y").exits(0);
+    assert_eq!(kubelet(), before);
+    assert!(!lab.read("node.yaml").contains("kube-proxy"));
+}
+
+/// Everything that keeps a machine from joining is found before it is changed.
+#[test]
+fn what_keeps_a_machine_from_joining_changes_nothing() {
+    let lab = bare();
+    let before = lab.picture_without_state();
+    let refused = |id: &str, edit: &dyn Fn(&Lab)| {
+        edit(&lab);
+        let failed = apply(&lab);
+        let error = failed.json()["error"].clone();
+        let checks = error["checks"].as_array().into_iter().flatten().map(|check| check["id"].clone());
+        let named = error["id"] == id || checks.into_iter().any(|check| check == id);
+        assert!(failed.code != 0 && named, "{id}: {error:#}");
+        for text in [&failed.stdout, &failed.stderr, &lab.logs()] {
+            assert!(!text.contains("0123456789abcdef") && !text.contains("fedcba9876543210"), "{id}: {text}");
+        }
+        lab.picture_without_state().same_as(&before);
+    };
+    refused("JoinTokenRefused", &|lab| _ = lab.write("token", "abcdef.fedcba9876543210\n"));
+    refused("JoinInvalid", &|lab| _ = lab.write("token", "fedcba9876543210"));
+    refused("JoinTokenMissing", &|lab| {
+        let text = fs::read_to_string(lab.path("node.yaml")).unwrap();
+        lab.write("node.yaml", text.replace("join: {tokenFile: token}", "join: {}"));
+    });
+    let hash = format!("sha256:{}", sha256("another CA"));
+    refused("JoinCaMismatch", &|lab| {
+        config(lab, "v1.36.2", "");
+        lab.write("token", TOKEN);
+        let text = fs::read_to_string(lab.path("node.yaml")).unwrap();
+        let join = format!("join: {{tokenFile: token, caCertHashes: ['{hash}']}}");
+        lab.write("node.yaml", text.replace("join: {tokenFile: token}", &join));
+    });
+    refused("KubernetesOtherVersion", &|lab| {
+        config(lab, "v1.36.2", "");
+        let text = "Stand-in for Kubernetes Windows v1.35.9, kubelet";
+        lab.write("v1.36.2/kubelet.exe", text);
+        lab.write("v1.36.2/kubelet.exe.sha256", sha256(text));
+    });
+    refused("ReleaseDigest", &|lab| _ = lab.write("v1.36.2/kubelet.exe", "another file"));
+    refused("KubernetesNotFound", &|lab| fs::remove_file(lab.path("v1.36.2/kubelet.exe")).unwrap());
+    refused("KubernetesVersion", &|lab| config(lab, "v1.32.0", ""));
+    refused("ConfigInvalid", &|lab| config(lab, "v1.27.3", ""));
+    refused("ConfigInvalid", &|lab| config(lab, "v1.36.2", "  calicoNetwork: {backend: none}\n"));
+    lab.edit_yaml(|yaml| yaml.replace("runtime:\n", "runtime:\n  sandboxImage: registry.k8s.io/pause:3.5\n"));
+    config(&lab, "v1.36.2", "");
+    let failed = apply(&lab).exits(3);
+    assert_eq!(failed.json()["error"]["checks"][0]["id"], "PauseImage", "{}", failed.stdout);
+}
+
+#[test]
+fn kubeadms_file_names_token_and_ca() {
+    let lab = bare();
+    let text = fs::read_to_string(lab.path("node.yaml")).unwrap();
+    lab.write("node.yaml", text.replace("join: {tokenFile: token}", "join: {configFile: join.yaml}"));
+    let join = |hash: &str| {
+        format!(
+            "apiVersion: kubeadm.k8s.io/v1beta4
+kind: JoinConfiguration
+discovery:
+  bootstrapToken:
+    apiServerEndpoint: 10.20.0.10:6443
+    token: {TOKEN}
+    caCertHashes: ['{hash}']
+---
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+"
+        )
+    };
+    lab.write("join.yaml", join(&format!("sha256:{}", sha256("another CA"))));
+    let error = apply(&lab).json()["error"].clone();
+    assert_eq!(error["id"], "JoinCaMismatch", "{error:#}");
+    let found = error["what"].as_str().unwrap().split_once("the CA ").unwrap().1;
+    lab.write("join.yaml", join(found.split(',').next().unwrap()));
+    let _joined = apply(&lab).exits(0);
+    assert!(is_ready(&lab));
+}
+
+#[test]
+fn a_certificate_that_nobody_approves_is_named_while_the_run_waits() {
+    let lab = bare();
+    lab.remove_objects(|kind, object| {
+        kind == "clusterrolebindings.rbac.authorization.k8s.io"
+            && object["metadata"]["name"] == "kubeadm:node-autoapprove-bootstrap"
+    });
+    let before = lab.picture_without_state();
+    let failed = lab.run("apply -c node.yaml -y -o ndjson").ndjson();
+    let requests = lab.objects().into_iter().filter(|found| found.0 == REQUESTS);
+    let requests: Vec<String> = requests.map(|found| found.1).collect();
+    let [request] = requests.as_slice() else { panic!("{requests:?}") };
+    let warned = failed.iter().filter(|line| line["id"] == "JoinPending" && line["type"] == "diagnostic").count();
+    let told = format!("kubectl certificate approve {request}");
+    let named = failed.iter().any(|line| line["message"].as_str().is_some_and(|message| message.contains(&told)));
+    assert!(warned == 1 && named, "{failed:#?}");
+    let error = &failed.last().unwrap()["error"];
+    assert!(error["id"] == "JoinPending" && error["what"].as_str().unwrap().contains(request), "{error:#}");
+    lab.picture_without_state().same_as(&before);
+}
+
+#[test]
+fn a_node_that_has_joined_needs_no_token_any_more() {
+    let lab = bare();
+    let _first = apply(&lab).exits(0);
+    fs::remove_file(lab.path("token")).unwrap();
+    let text = fs::read_to_string(lab.path("node.yaml")).unwrap();
+    lab.write("node.yaml", text.replace("join: {tokenFile: token}", "join: {}"));
+    assert_eq!(apply(&lab).exits(0).json()["changed"], false);
+    fs::remove_dir_all(lab.path("v1.36.2")).unwrap();
+    assert_eq!(apply(&lab).exits(0).json()["changed"], false, "nor the programs");
+    let _changed = lab.run("reconfigure -y --set calicoNetwork.vxlan.vxlanVNI=5000").exits(0);
+    lab.healthy();
+    let _back = lab.run("rollback -y").exits(0);
+    lab.healthy();
+}
+
+/// What changed on the machine, in order.
+fn phases(output: &Output) -> Vec<String> {
+    let done = |line: &&Value| line["type"] == "phase_complete" && line["changed"] == true;
+    output
+        .ndjson()
+        .iter()
+        .filter(done)
+        .map(|line| format!("{}: {}", line["phase"]["id"].as_str().unwrap(), line["message"].as_str().unwrap()))
+        .collect()
+}
+
+#[test]
+fn kubelet_restarts_only_for_what_it_reads() {
+    let lab = bare();
+    let _first = apply(&lab).exits(0);
+    let change = |set: &str| phases(&lab.run(&format!("reconfigure -y -o ndjson --set {set}")).exits(0)).join("\n");
+    insta::assert_snapshot!(change("kubernetes.node.clusterDomain=corp.example"), @r"
+    services-stop: kubelet
+    files: C:\var\lib\kubelet\config.yaml
+    services-start: kubelet
+    node-startup: CalicoNode
+    annotate: node win-a1 carries the digest of its settings
+    ");
+    insta::assert_snapshot!(change("calicoNetwork.vxlan.vxlanVNI=5000"), @r"
+    cordon: node win-a1: no new pods come
+    drain: evicted 0 pods, 1 remains
+    files: C:\CalicoWindows\config.ps1
+    cni-conf: C:\Program Files\containerd\cni\conf\10-calico.conf
+    pods: Calico
+    services-stop: kube-proxy, CalicoFelix, CalicoNode
+    hns-network: Calico
+    files: C:\ProgramData\calicoctl-win\felix.json, C:\ProgramData\calicoctl-win\services.json
+    services-start: CalicoNode
+    wait-network: Calico
+    node-startup: CalicoNode
+    services-start: CalicoFelix, kube-proxy
+    cni-conf: C:\Program Files\containerd\cni\conf\10-calico.conf
+    annotate: node win-a1 carries the digest of its settings
+    ");
+    insta::assert_snapshot!(change("services.felixLogSeverity=debug"), @r"
+    files: C:\CalicoWindows\config.ps1
+    services-stop: CalicoFelix
+    files: C:\ProgramData\calicoctl-win\felix.json
+    node-startup: CalicoNode
+    services-start: CalicoFelix
+    annotate: node win-a1 carries the digest of its settings
+    ");
+    lab.healthy();
+}
+
+#[test]
+fn kubernetes_is_upgraded_one_minor_version_at_a_time_and_rolled_back() {
+    let lab = bare();
+    config(&lab, "v1.34.1", "");
+    let _first = apply(&lab).exits(0);
+    let version = || lab.read("C/Program Files/Kubernetes/kubelet.exe");
+    config(&lab, "v1.36.2", "");
+    let failed = apply(&lab);
+    let check = failed.json()["error"]["checks"][0].clone();
+    assert_eq!(check["id"], "KubernetesVersion", "{check:#}");
+    assert!(check["detail"].as_str().unwrap().contains("the next minor version is v1.35"), "{check:#}");
+    config(&lab, "v1.35.0", "");
+    let _next = apply(&lab).exits(0);
+    assert!(version().contains("v1.35.0"));
+    lab.healthy();
+    let _back = lab.run("rollback -y").exits(0);
+    assert!(version().contains("v1.34.1"));
+    lab.healthy();
+}
+
+#[test]
+fn a_changed_program_or_configuration_is_drift_and_repaired() {
+    let lab = bare();
+    let _first = apply(&lab).exits(0);
+    let before = lab.picture_without_state();
+    lab.write("node/C/var/lib/kubelet/config.yaml", "edited");
+    lab.write("node/C/Program Files/Kubernetes/kube-proxy.exe", "another");
+    let status = lab.run("status -o json").json();
+    assert_eq!(status["drift"].as_array().unwrap().len(), 2, "{status:#}");
+    let _repaired = lab.run("repair -y").exits(0);
+    lab.picture_without_state().only_disk().same_as(&before.only_disk());
+    lab.healthy();
+}
+
+#[test]
+fn without_the_section_both_are_removed_again_and_calico_stays() {
+    let lab = bare();
+    let _first = apply(&lab).exits(0);
+    let _without = lab.run("reconfigure -y --set kubernetes.node.install=false --no-drain").exits(0);
+    let services = lab.run("service status").exits(0).stdout;
+    assert!(!services.contains("kube"), "{services}");
+    assert!(!lab.on_node("C/Program Files/Kubernetes").exists());
+    assert!(!lab.on_node("C/etc/kubernetes").exists());
+}
