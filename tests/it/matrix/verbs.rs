@@ -23,7 +23,11 @@ const BGP: &str = "reconfigure -y --set spec.calicoNetwork.backend=windows-bgp \
                    --ignore-preflight-errors WindowsBgpRelease,RoutingFeature,PoolEncapsulation";
 const VNI: &str = "reconfigure -y --set spec.calicoNetwork.vxlan.vxlanVNI=5000";
 
-pub const ROWS: [Row; 14] = [
+/// kubelet is another program's and is left as it is.
+const PROXY: &str = "reconfigure -y --set spec.kubernetes.node.install=true \
+                     --set spec.kubernetes.node.source.path=node/programs";
+
+pub const ROWS: [Row; 16] = [
     Row { name: "install", start: lived_in, words: INSTALL, drift: nobody },
     Row {
         name: "reconfigure in place",
@@ -58,6 +62,8 @@ pub const ROWS: [Row; 14] = [
     Row { name: "uninstall", start: installed, words: "uninstall -y", drift: nobody },
     Row { name: "reconfigure the VNI under a dependent", start: with_dependent, words: VNI, drift: nobody },
     Row { name: "uninstall under a dependent", start: with_dependent, words: "uninstall -y", drift: nobody },
+    Row { name: "install kube-proxy", start: with_programs, words: PROXY, drift: nobody },
+    Row { name: "uninstall with kube-proxy", start: with_proxy, words: "uninstall -y", drift: nobody },
     Row { name: "uninstall of policy only", start: policy_only, words: "uninstall -y", drift: nobody },
 ];
 
@@ -189,6 +195,20 @@ fn policy_only() -> Lab {
                  web-1: {ip: 10.240.0.7, mac: 00-15-5D-00-00-07, container: 3f2c9d}\n";
     lab.edit_yaml(|yaml| yaml.replacen("networks:\n", azure, 1));
     let _there = lab.run("install -y --set spec.calicoNetwork.backend=none").exits(0);
+    lab
+}
+
+fn with_programs() -> Lab {
+    let lab = installed();
+    for name in ["kubelet.exe", "kube-proxy.exe"] {
+        lab.write(&format!("node/programs/{name}"), format!("Stand-in for Kubernetes Windows v1.36.2, {name}"));
+    }
+    lab
+}
+
+fn with_proxy() -> Lab {
+    let lab = with_programs();
+    let _there = lab.run(PROXY).exits(0);
     lab
 }
 

@@ -435,3 +435,38 @@ fn without_the_section_both_are_removed_again_and_calico_stays() {
     assert!(!lab.on_node("C/Program Files/Kubernetes").exists());
     assert!(!lab.on_node("C/etc/kubernetes").exists());
 }
+
+/// At every seventh change, before it is made: the rest are between the same states.
+#[test]
+fn a_run_that_is_killed_is_finished_or_undone() {
+    let ground = bare();
+    let before = ground.picture_without_state();
+    let words = "apply -c node.yaml -y";
+    let start = |ground: &Lab| {
+        let lab = ground.copy();
+        config(&lab, "v1.36.2", "");
+        lab.write("token", TOKEN);
+        lab
+    };
+    let mut killed = 0;
+    for point in (3..).step_by(7) {
+        let lab = start(&ground);
+        let output = lab.fails_at(&format!("*#{point}=exit-before"), words);
+        if output.code == 0 {
+            break;
+        }
+        assert_eq!(output.code, 137, "{point}: {output:?}");
+        killed += 1;
+        if !lab.on_node("C/ProgramData/calicoctl-win/journal.jsonl").exists() {
+            lab.picture_without_state().same_as(&before);
+            continue;
+        }
+        let back = lab.copy();
+        let _undone = back.run("resume --undo -y").exits(0);
+        back.picture_without_state().same_as(&before);
+        let _finished = lab.run("resume -y").exits(0);
+        assert!(is_ready(&lab), "{point}");
+        lab.healthy();
+    }
+    assert!(killed > 8, "{killed}");
+}
