@@ -229,8 +229,10 @@ impl RealCluster {
                     namespace.as_str().unwrap(),
                     name.as_str().unwrap()
                 );
-                self.server.post(&path, &binding);
-                bound.insert(name.to_string());
+                // Its controller may have deleted it since.
+                if self.server.client().post::<Value, Value>(&path, &binding).is_ok() {
+                    bound.insert(name.to_string());
+                }
             }
             let running = pods(&format!("spec.nodeName={NODE},status.phase=Running"));
             let ready = running.iter().filter(|pod| pod["metadata"].get("deletionTimestamp").is_none());
