@@ -272,6 +272,7 @@ pub fn tell_again(object: &NodeObject, about: &About, events: Sink) {
 /// generation existed before.
 fn abandon(node: &mut dyn Node, standing: &Standing, object: &NodeObject, events: Sink) -> Result<Applied> {
     let journal = standing.journal.clone().ok_or_else(nothing_interrupted)?;
+    stale_files::sweep_of(node, standing, &journal, events)?;
     leave_cordon(node, &journal, object)?;
     journal.end(node)?;
     retention::collect(node, &standing.receipts.iter().collect::<Vec<_>>(), &standing.owned(), events);

@@ -317,7 +317,10 @@ impl Verb for Configured<'_> {
     fn finish(&mut self, op: &mut Operation<'_>, _: Lock, applied: Applied) -> Result<Ending> {
         self.warn_of_config(op);
         if op.row.replaces_flannel && self.prepared.resolved.settings.services.start {
-            flannel::tell_of_kube_proxy(op, &self.prepared.resolved.settings)?;
+            // The migration is made, whatever this says.
+            if let Err(error) = flannel::tell_of_kube_proxy(op, &self.prepared.resolved.settings) {
+                op.app.warn("KubeProxyNetwork", format!("what kube-proxy needs could not be looked at: {error:#}"));
+            }
         }
         let msg = self.said(op, &applied);
         let undo = op.app.command(if self.kind == Kind::First { "uninstall" } else { "rollback" });

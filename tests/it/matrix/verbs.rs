@@ -6,6 +6,8 @@ use serde_json::{Value, json};
 
 use super::copy_folder;
 use crate::lab::Lab;
+use crate::stories::adoption::nssm;
+use crate::stories::migrate::with_flannel;
 
 /// One verb, from one node state to another.
 pub struct Row {
@@ -65,6 +67,13 @@ pub const ROWS: [Row; 16] = [
     Row { name: "install kube-proxy", start: with_programs, words: PROXY, drift: nobody },
     Row { name: "uninstall with kube-proxy", start: with_proxy, words: "uninstall -y", drift: nobody },
     Row { name: "uninstall of policy only", start: policy_only, words: "uninstall -y", drift: nobody },
+    Row { name: "uninstall of the scripts", start: by_scripts, words: "uninstall -y", drift: nobody },
+    Row {
+        name: "migrate from flannel",
+        start: on_flannel,
+        words: "migrate from flannel -y --set spec.kubernetes.credentials=secret --set calicoNetwork.nodeAddress=10.20.0.21/24",
+        drift: nobody,
+    },
 ];
 
 /// A second adapter, and items of other products: networks, a service, a route, a firewall rule, registry values and
@@ -206,9 +215,30 @@ fn with_programs() -> Lab {
     lab
 }
 
+/// Calico as its own scripts install it.
+fn by_scripts() -> Lab {
+    let lab = lived_in();
+    let services = [
+        nssm("CalicoFelix", "felix", "CalicoNode", Some(3104)),
+        nssm("CalicoNode", "node", "", Some(3108)),
+        nssm("CalicoUpgrade", "upgrade", "", None),
+    ];
+    lab.edit_yaml(|yaml| yaml.replacen("services:\n", &format!("services:\n{}", services.concat()), 1));
+    for (path, text) in [("nssm-2.24/win64/nssm.exe", "nssm"), ("node/node-service.ps1", "# starts")] {
+        lab.write(&format!("node/C/CalicoWindows/{path}"), text);
+    }
+    lab
+}
+
 fn with_proxy() -> Lab {
     let lab = with_programs();
     let _there = lab.run(PROXY).exits(0);
+    lab
+}
+
+fn on_flannel() -> Lab {
+    let lab = lived_in();
+    with_flannel(&lab);
     lab
 }
 

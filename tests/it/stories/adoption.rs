@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::lab::Lab;
 
 /// One of the scripts' services, as they register it.
-fn nssm(name: &str, part: &str, depends_on: &str, pid: Option<u32>) -> String {
+pub fn nssm(name: &str, part: &str, depends_on: &str, pid: Option<u32>) -> String {
     let pid = pid.map_or_else(String::new, |pid| format!("    pid: {pid}\n"));
     format!(
         r"  {name}:

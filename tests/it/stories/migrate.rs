@@ -12,9 +12,19 @@ use crate::lab::{Lab, Picture};
 const CONF: &str = "C/Program Files/containerd/cni/conf/10-flannel.conf";
 const NET_CONF: &str = "C/etc/kube-flannel/net-conf.json";
 
-/// A node as SIG Windows' scripts install Flannel with VXLAN; another product has a network and an agent.
+/// A node as SIG Windows' scripts install Flannel with VXLAN; another product has a network.
 fn flannel_node() -> Lab {
     let lab = Lab::node();
+    lab.edit_yaml(|yaml| {
+        let contoso = "networks:\n  contoso: {id: 0c, kind: Internal, subnet: 172.30.0.0/24, gateway: 172.30.0.1}\n";
+        yaml.replacen("networks:\n", contoso, 1)
+    });
+    with_flannel(&lab);
+    lab
+}
+
+/// Installs Flannel as SIG Windows' scripts do, with VXLAN.
+pub fn with_flannel(lab: &Lab) {
     for (path, text) in [
         (CONF, r#"{"name": "vxlan0", "type": "flannel", "delegate": {"type": "win-overlay"}}"#),
         (
@@ -30,7 +40,6 @@ fn flannel_node() -> Lab {
     }
     lab.edit_yaml(|yaml| {
         let networks = "\nnetworks:\n  External: {id: 0b, kind: Overlay, subnet: 192.168.255.0/30, gateway: 192.168.255.1, vsid: 9999, adapter: Ethernet, managementIp: 10.20.0.21}\n  \
-                        contoso: {id: 0c, kind: Internal, subnet: 172.30.0.0/24, gateway: 172.30.0.1}\n  \
                         vxlan0: {id: 0a, kind: Overlay, subnet: 10.244.3.0/24, gateway: 10.244.3.1, vsid: 4096, adapter: Ethernet, managementIp: 10.20.0.21}\n";
         let service = |name: &str, command: &str, pid: u32| {
             format!(
@@ -46,7 +55,6 @@ fn flannel_node() -> Lab {
             .replace("\nnetworks:\n", networks)
             .replace("services:\n", &format!("services:\n{}", services.concat()))
     });
-    lab
 }
 
 #[track_caller]

@@ -1,6 +1,6 @@
 //! Scenarios of users, with the built program on a sandbox.
 
-mod adoption;
+pub mod adoption;
 mod apply;
 #[cfg(target_os = "linux")]
 mod at_boot;
@@ -27,7 +27,7 @@ mod kubernetes;
 mod lease;
 mod leaving;
 mod limits;
-mod migrate;
+pub mod migrate;
 mod offline;
 mod old_state;
 mod output;
