@@ -33,7 +33,7 @@ use crate::plan::show::Downgrade;
 /// As [`pipeline::run`]; `UninstallMade` if an uninstall is too far to be undone.
 pub(crate) fn run(args: &Resume, app: &mut App) -> Result<Ending> {
     let mut look = app.node()?;
-    verify::remove_left(app, &mut *look)?;
+    verify::remove_left(app, &mut *look, false)?;
     // The revert of a trial may be the run that was not finished.
     let Some(trial) = Trial::load(&*look)?.filter(Trial::is_tried_out) else {
         let brings_back = args.undo && bring_back::is_due(&*look);

@@ -16,6 +16,7 @@ use super::pipeline::{self, Done, Planned, Verb, report};
 use super::scripts;
 use super::sources::Choice;
 use super::verb::UNINSTALL;
+use super::verify;
 use crate::agent::trial::Trial;
 use crate::apply::acls::Networks;
 use crate::apply::converge::{self, unproven};
@@ -54,6 +55,10 @@ pub(crate) fn run(args: &Uninstall, app: &mut App) -> Result<Ending> {
         .hint(format!("add --drain, or remove {flag}"))
         .into());
     }
+    // Without the network, nothing ends them.
+    let mut look = app.node()?;
+    verify::remove_left(app, &mut *look, true)?;
+    drop(look);
     pipeline::run(&UNINSTALL, app, &Choice::default(), |op| gather(args, op))
 }
 

@@ -8,7 +8,7 @@ use anyhow::Result;
 
 use super::Ending;
 use super::app::App;
-use super::generations::installed;
+use super::generations::{installed, interrupted};
 use super::health_gate::Works;
 use super::open::check_elevated;
 use super::sources::Choice;
@@ -46,7 +46,10 @@ pub(crate) type Tell<'a> = &'a mut dyn FnMut(&mut App, &ProbeReport);
 /// [`ground::check`] and [`ground::through_pods`].
 pub(crate) fn run(app: &mut App, node: &mut dyn Node, pods: Option<&WithPods>, tell: Tell<'_>) -> Result<VerifyReport> {
     let standing = Standing::load(node)?;
-    let receipt = installed(&standing)?;
+    let receipt = match (standing.receipt(), &standing.journal) {
+        (None, Some(journal)) => return Err(interrupted(format!("a run was interrupted: {journal}"))),
+        _ => installed(&standing)?,
+    };
     let config = agent::read_config(node)?;
     let status = node_status::measure(app, node)?;
     let limits = Limits { retries: 1, ..Limits::within(ANSWER_WITHIN) };
@@ -145,14 +148,15 @@ pub(crate) fn remove(app: &mut App, node: &mut dyn Node) -> Result<Ending> {
         .into())
 }
 
-/// Removes what an interrupted verify left in the cluster, and says so. A failure is told, and stops nothing.
-pub(crate) fn remove_left(app: &mut App, node: &mut dyn Node) -> Result<()> {
-    let Some(left) = Left::load(node)?.filter(|left| !left.demo) else { return Ok(()) };
+/// Removes what an interrupted verify left in the cluster, and says so; `demo`: also what is there on purpose. A failure
+/// is told, and stops nothing.
+pub(crate) fn remove_left(app: &mut App, node: &mut dyn Node, demo: bool) -> Result<()> {
+    let Some(left) = Left::load(node)?.filter(|left| demo || !left.demo) else { return Ok(()) };
     if app.global.dry_run {
         app.reporter.tell(&format!("Would remove the pods that verify (run {}) left in the cluster.", left.run));
         return Ok(());
     }
-    let holder = Holder { run: app.run.clone(), command: "resume".into(), pid: std::process::id(), since: node.now() };
+    let holder = Holder { run: app.run.clone(), command: "verify".into(), pid: std::process::id(), since: node.now() };
     let _lock = Lock::take(node, &holder, Duration::ZERO, &mut |_| ())?;
     let removed = app.context(node, &REPAIR, &Choice::default()).and_then(|context| {
         let cluster = context.cluster(node)?.clone();

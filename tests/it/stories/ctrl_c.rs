@@ -16,7 +16,7 @@ fn ctrl_c(child: &Child) {
 }
 
 /// Starts a command with NDJSON, sends Ctrl-C at the line with this text, and returns all lines and the exit code.
-fn stopped_at(lab: &Lab, words: &str, fault: &str, at: &str) -> (Vec<Value>, Option<i32>) {
+pub fn stopped_at(lab: &Lab, words: &str, fault: &str, at: &str) -> (Vec<Value>, Option<i32>) {
     let mut command = lab.command(&format!("{words} -o ndjson --sandbox node"));
     command.env("CALICO_WIN_SANDBOX_FAULT", fault).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();

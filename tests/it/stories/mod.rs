@@ -11,7 +11,7 @@ mod changes;
 mod crashes;
 pub mod credentials;
 #[cfg(target_os = "linux")]
-mod ctrl_c;
+pub mod ctrl_c;
 mod datastore;
 mod dependents;
 mod detach;

@@ -380,3 +380,68 @@ fn a_namespace_that_verify_did_not_create_stays() {
     assert!(names.contains(&format!("namespaces {NAMESPACE}")), "{names:?}");
     assert!(!names.iter().any(|name| name.contains("11851a84")), "{names:?}");
 }
+
+#[test]
+fn uninstall_removes_what_verify_left_first() {
+    let lab = Lab::installed();
+    let _demo = lab.run("verify --pods --demo").exits(0);
+    let shown = lab.run("uninstall -n").exits(0);
+    assert!(shown.stdout.contains("Would remove the pods that verify (run "), "{shown}");
+    assert!(!left(&lab).is_empty());
+    let _gone = lab.run("uninstall -y --purge").exits(0);
+    assert_eq!(left(&lab), [""; 0]);
+}
+
+/// Ctrl-C while an image is pulled.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_stopped_verify_removes_its_pods() {
+    let lab = Lab::installed();
+    edit(&lab, |model| assert!(model.missing_images.insert("win:1".into())));
+    let (lines, code) =
+        super::ctrl_c::stopped_at(&lab, "verify --pods --image-windows win:1", "", "server-windows-11851a84 to run");
+    let result = lines.last().unwrap();
+    assert_eq!((code, &result["error"]["id"]), (Some(130), &json!("RunCancelled")), "{result:#}");
+    assert_eq!(left(&lab), [""; 0]);
+}
+
+/// Another node is tested at the same time: its pods stay, and it is the one that removes the namespace.
+#[test]
+fn a_namespace_that_another_node_uses_stays() {
+    let lab = Lab::installed();
+    let _killed = lab.fails_at("api POST /api/v1/namespaces/*/services=exit-after", "verify --pods").exits(137);
+    let cluster = cluster(&lab);
+    let at = format!("/api/v1/namespaces/{NAMESPACE}");
+    let patch = json!({"metadata": {"annotations": {"calicoctl-win/entered-by": "0123abcd"}}});
+    cluster.as_admin(&http::Method::PATCH, &at, Some(&patch)).unwrap();
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "server-windows-0123abcd", "labels": {"calicoctl-win/verify": "0123abcd"}},
+        "spec": {"nodeName": "win-b2", "containers": [{"name": "server", "image": "agnhost"}]},
+    });
+    cluster.as_admin(&http::Method::POST, &format!("{at}/pods"), Some(&pod)).unwrap();
+    drop(cluster);
+    let _resumed = lab.run("resume -y").exits(0);
+    let names = left(&lab);
+    assert!(names.contains(&format!("namespaces {NAMESPACE}")), "{names:?}");
+    assert!(names.contains(&"pods server-windows-0123abcd".to_owned()), "{names:?}");
+    assert!(!names.iter().any(|name| name.contains("11851a84")), "{names:?}");
+}
+
+/// What does not apply is skipped with its reason, and is no failure.
+#[test]
+fn other_backends_and_unfinished_installs_are_told_apart() {
+    let lab = Lab::node();
+    assert_eq!(lab.run("verify -o json").exits(16).json()["error"]["id"], "NotInstalled");
+    let _installed =
+        lab.run("install -y --set calicoNetwork.backend=none --set calicoNetwork.kubeNetwork=nat").exits(0);
+    let report = lab.run("verify -o json").exits(0).json();
+    for id in ["HostEndpoint", "CniConfigPublished", "CniPluginRuns", "IpamBlock", "ClusterDns"] {
+        let probe = probe(&report, id);
+        assert_eq!(probe["verdict"], "skip", "{probe:#}");
+        assert!(probe["answered"].as_str().unwrap().starts_with("policy only: "), "{probe:#}");
+    }
+    let lab = Lab::node();
+    let _killed = lab.fails_at("put *#5=exit-after", "install -y").exits(137);
+    assert_eq!(lab.run("verify -o json").exits(22).json()["error"]["id"], "InterruptedRun");
+}
