@@ -14,7 +14,7 @@ use crate::run::sources::Sources;
 pub(crate) fn run(verb: &Render, app: &mut App) -> Result<Ending> {
     if app.global.config.is_empty() && app.global.set.is_empty() {
         return Err(Fault::new(Exit::Usage, "Usage", "no config to render")
-            .hint("name one: calicoctl-win render user-data -c node.yaml --program-url URL --program-sha256 HEX")
+            .hint("name a file with -c; a new one comes from: calicoctl-win config init node.yaml")
             .into());
     }
     let layered = Sources::named(app, &Source::default()).read(None, &Standing::default())?;

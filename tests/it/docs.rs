@@ -317,7 +317,7 @@ const OTHER_PROGRAMS: [&str; 46] = [
 
 /// Every command with its help, and for `options` what it prints.
 fn helps() -> Vec<(String, String)> {
-    let command = Regex::new(r"(?m)^  ([a-z]+)  +[A-Z]").expect("it is one");
+    let command = Regex::new(r"(?m)^  ([a-z-]+)  +[A-Z]").expect("it is one");
     let (mut open, mut found) = (vec![String::new()], Vec::new());
     while let Some(words) = open.pop() {
         let mut program = Command::new(env!("CARGO_BIN_EXE_calicoctl-win"));
@@ -342,7 +342,7 @@ pub fn commands() -> BTreeSet<String> {
 
 /// Every option of every command, including the hidden ones.
 fn options() -> BTreeSet<String> {
-    let flag = Regex::new(r"--[a-z][a-z-]+").expect("it is one");
+    let flag = Regex::new(r"--[a-z][a-z0-9-]+").expect("it is one");
     let mut known =
         ["--agreed", "--detached-run", "--part"].map(str::to_owned).into_iter().collect::<BTreeSet<String>>();
     for (_, help) in helps() {
@@ -353,7 +353,7 @@ fn options() -> BTreeSet<String> {
 
 #[test]
 fn every_option_field_and_file_that_a_text_names_exists() {
-    let flag = Regex::new(r"(?:^|[^\w-])(--[a-z][a-z-]+)").expect("it is one");
+    let flag = Regex::new(r"(?:^|[^\w-])(--[a-z][a-z0-9-]+)").expect("it is one");
     let file = Regex::new(r"(?:^|[^\w/.])((?:docs|packaging|templates|tests|src)/[\w./-]*\w)").expect("it is one");
     let field = Regex::new(r"`spec\.([a-zA-Z0-9.]+)`").expect("it is one");
     let options = options();

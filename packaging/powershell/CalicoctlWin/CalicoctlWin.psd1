@@ -16,6 +16,7 @@
         'Install-CalicoNode',
         'Update-CalicoNode',
         'Update-CalicoRelease',
+        'Switch-CalicoFlannel',
         'Confirm-CalicoChange',
         'Restore-CalicoNode',
         'Uninstall-CalicoNode',

@@ -736,6 +736,138 @@ function Update-CalicoRelease {
     Invoke-Change -Cmdlet $PSCmdlet -Command 'upgrade' -Bound $PSBoundParameters -Options $options -IsTrial $WhatIfPreference -Asks ($ConfirmPreference -ne 'None')
 }
 
+function Switch-CalicoFlannel {
+    <#
+    .SYNOPSIS
+        Drain the node, remove Flannel, install Calico and verify; resume --undo restores Flannel
+    .DESCRIPTION
+        Runs calicoctl-win migrate from flannel. Shows what it would do, and asks; -WhatIf only shows it, and -Confirm:$false does not ask.
+    .PARAMETER Release
+        Calico release: a version, a zip, an unpacked folder, or a URL
+    .PARAMETER Sha256
+        SHA-256 that the archive must have
+    .PARAMETER NoDrain
+        Do not drain the node; refused if pods use Flannel's network
+    .PARAMETER IgnoreDaemonsets
+        Leave pods of DaemonSets where they are
+    .PARAMETER DeleteEmptydirData
+        Also pods with emptyDir volumes, whose data is deleted
+    .PARAMETER Force
+        Also pods without a controller, and pods marked as not safe to evict
+    .PARAMETER GracePeriod
+        Seconds each pod has to stop; -1 uses the value of the pod
+    .PARAMETER DrainTimeout
+        Longest wait for the drain, for example 90s or 10m; 0 waits forever [default: 10m]
+    .PARAMETER PodSelector
+        Only pods with these labels
+    .PARAMETER DisableEviction
+        Delete pods instead of evicting them; ignores disruption budgets
+    .PARAMETER SkipWaitForDeleteTimeout
+        Do not wait for pods whose deletion is older than this many seconds; 0 waits
+    .PARAMETER Config
+        Config file; repeat to layer, later ones win, - is stdin
+    .PARAMETER Set
+        Override one field of the config, for example calicoNetwork.vxlan.vxlanVNI=5000
+    .PARAMETER Detach
+        Continue without this session: prints the name of the run at once, for status and logs
+    .PARAMETER AtBoot
+        What to do with this run if Windows restarts before it ends [default: leave, or finish with reboot.resumeOnBoot]
+    .PARAMETER WaitForLock
+        If another run is in progress, wait this long for its end, for example 90s or 10m
+    .PARAMETER Sandbox
+        Work on a sandbox node in this folder instead of this machine
+    .PARAMETER SandboxFault
+        Make the sandbox fail, to rehearse it (docs/sandbox.md); repeatable
+    .PARAMETER Kubeconfig
+        Kubeconfig with the rights to install; only this tool uses it
+    .PARAMETER Context
+        Context in the kubeconfig
+    .PARAMETER NodeName
+        Name of this machine's Kubernetes Node
+    .PARAMETER CalicoNamespace
+        Namespace of Calico's service account [default: detected]
+    .PARAMETER Proxy
+        Proxy for downloads
+    .PARAMETER CaFile
+        PEM file with CAs to trust for downloads
+    .PARAMETER Offline
+        Use no network but the cluster
+    .PARAMETER IgnorePreflightErrors
+        Ids of checks that may fail
+    .PARAMETER LogFile
+        Write the log here instead of below C:\ProgramData\calicoctl-win\logs
+    .PARAMETER Help
+        Print help
+    .EXAMPLE
+        Switch-CalicoFlannel -Config node.yaml
+    .OUTPUTS
+        CalicoctlWin.RunResult
+    #>
+    [CmdletBinding(SupportsShouldProcess = $true, ConfirmImpact = 'High')]
+    [OutputType('CalicoctlWin.RunResult')]
+    param(
+        [string] $Release,
+        [string] $Sha256,
+        [switch] $NoDrain,
+        [ValidateSet('y', 'yes', 't', 'true', 'on', '1', 'n', 'no', 'f', 'false', 'off', '0')] [string] $IgnoreDaemonsets,
+        [ValidateSet('y', 'yes', 't', 'true', 'on', '1', 'n', 'no', 'f', 'false', 'off', '0')] [string] $DeleteEmptydirData,
+        [ValidateSet('y', 'yes', 't', 'true', 'on', '1', 'n', 'no', 'f', 'false', 'off', '0')] [string] $Force,
+        [string] $GracePeriod,
+        [string] $DrainTimeout,
+        [string] $PodSelector,
+        [ValidateSet('y', 'yes', 't', 'true', 'on', '1', 'n', 'no', 'f', 'false', 'off', '0')] [string] $DisableEviction,
+        [string] $SkipWaitForDeleteTimeout,
+        [string[]] $Config,
+        [string[]] $Set,
+        [switch] $Detach,
+        [ValidateSet('leave', 'finish', 'undo')] [string] $AtBoot,
+        [string] $WaitForLock,
+        [string] $Sandbox,
+        [string[]] $SandboxFault,
+        [string] $Kubeconfig,
+        [string] $Context,
+        [string] $NodeName,
+        [string] $CalicoNamespace,
+        [string] $Proxy,
+        [string] $CaFile,
+        [switch] $Offline,
+        [string[]] $IgnorePreflightErrors,
+        [string] $LogFile,
+        [string] $Help
+    )
+    $options = [ordered]@{
+        Release = '--release'
+        Sha256 = '--sha256'
+        NoDrain = '--no-drain'
+        IgnoreDaemonsets = '--ignore-daemonsets'
+        DeleteEmptydirData = '--delete-emptydir-data'
+        Force = '--force'
+        GracePeriod = '--grace-period'
+        DrainTimeout = '--drain-timeout'
+        PodSelector = '--pod-selector'
+        DisableEviction = '--disable-eviction'
+        SkipWaitForDeleteTimeout = '--skip-wait-for-delete-timeout'
+        Config = '--config'
+        Set = '--set'
+        Detach = '--detach'
+        AtBoot = '--at-boot'
+        WaitForLock = '--wait-for-lock'
+        Sandbox = '--sandbox'
+        SandboxFault = '--sandbox-fault'
+        Kubeconfig = '--kubeconfig'
+        Context = '--context'
+        NodeName = '--node-name'
+        CalicoNamespace = '--calico-namespace'
+        Proxy = '--proxy'
+        CaFile = '--ca-file'
+        Offline = '--offline'
+        IgnorePreflightErrors = '--ignore-preflight-errors'
+        LogFile = '--log-file'
+        Help = '--help'
+    }
+    Invoke-Change -Cmdlet $PSCmdlet -Command 'migrate', 'from', 'flannel' -Bound $PSBoundParameters -Options $options -IsTrial $WhatIfPreference -Asks ($ConfirmPreference -ne 'None')
+}
+
 function Confirm-CalicoChange {
     <#
     .SYNOPSIS
@@ -1636,7 +1768,7 @@ function Get-CalicoLog {
     [CmdletBinding()]
     [OutputType('CalicoctlWin.LogLine')]
     param(
-        [ValidateSet('node', 'felix', 'confd', 'tool')] [string] $Component,
+        [ValidateSet('node', 'felix', 'confd', 'kubelet', 'kube-proxy', 'tool')] [string] $Component,
         [string] $Run,
         [string] $Since,
         [string[]] $Config,

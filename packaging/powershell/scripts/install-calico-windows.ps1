@@ -30,10 +30,7 @@ foreach ($folder in (Split-Path -Path $PSScriptRoot -Parent), $PSScriptRoot) {
     if (Test-Path -LiteralPath $there) { $program = $there }
 }
 
-if ($KubeVersion) {
-    Write-Error -Message 'KubeVersion: install kubelet and kube-proxy first; calicoctl-win does not download them'
-    exit 64
-}
+if ($KubeVersion) { $KubeVersion = "v$($KubeVersion.TrimStart('v'))" }
 if ($CalicoBackend -eq 'bgp') { $CalicoBackend = 'windows-bgp' }
 if ($AutoCreateServiceAccountTokenSecret) {
     $AutoCreateServiceAccountTokenSecret = "$($AutoCreateServiceAccountTokenSecret -eq 'yes')".ToLowerInvariant()
@@ -51,7 +48,10 @@ if ($ReleaseBaseURL -and $ReleaseFile) {
     Write-Error -Message 'ReleaseBaseURL needs ReleaseFile, the name of the zip below that URL'
     exit 64
 }
+# kubelet and kube-proxy of that version; a service of that name that is there stays as it is.
+if ($KubeVersion) { $options += '--set=kubernetes.node.install=true' }
 $settings = [ordered]@{
+    'kubernetes.node.version' = $KubeVersion
     'kubernetes.createServiceAccountToken' = $AutoCreateServiceAccountTokenSecret
     'datastore.type' = $Datastore
     'datastore.etcd.endpoints' = $EtcdEndpoints

@@ -29,7 +29,7 @@ const VNI: &str = "reconfigure -y --set spec.calicoNetwork.vxlan.vxlanVNI=5000";
 const PROXY: &str = "reconfigure -y --set spec.kubernetes.node.install=true \
                      --set spec.kubernetes.node.source.path=node/programs";
 
-pub const ROWS: [Row; 16] = [
+pub const ROWS: [Row; 18] = [
     Row { name: "install", start: lived_in, words: INSTALL, drift: nobody },
     Row {
         name: "reconfigure in place",

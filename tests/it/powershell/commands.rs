@@ -53,7 +53,7 @@ pub(super) fn types() -> Vec<(&'static str, &'static str, Option<&'static str>)>
 }
 
 /// Function, command, way, and the example of its help.
-const FUNCTIONS: [(&str, &str, Way, &str); 40] = [
+const FUNCTIONS: [(&str, &str, Way, &str); 41] = [
     (
         "Test-CalicoNode",
         "preflight",
@@ -70,6 +70,7 @@ const FUNCTIONS: [(&str, &str, Way, &str); 40] = [
         "Update-CalicoNode -Set calicoNetwork.vxlan.vxlanVNI=5000 -Mode try",
     ),
     ("Update-CalicoRelease", "upgrade", Change("High"), "Update-CalicoRelease -Release v3.32.1 -WhatIf"),
+    ("Switch-CalicoFlannel", "migrate from flannel", Change("High"), "Switch-CalicoFlannel -Config node.yaml"),
     ("Confirm-CalicoChange", "confirm", Change("Medium"), "Confirm-CalicoChange"),
     ("Restore-CalicoNode", "rollback", Change("High"), "Restore-CalicoNode -To 3"),
     ("Uninstall-CalicoNode", "uninstall", Change("High"), "Uninstall-CalicoNode -Drain"),

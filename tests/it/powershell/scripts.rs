@@ -39,7 +39,8 @@ const ORIGINALS: [(&str, &[&str]); 5] = [
 ];
 
 /// What somebody gives for the parameters that become settings, and what the config has then.
-const GIVEN: [(&str, &str, &str); 10] = [
+const GIVEN: [(&str, &str, &str); 11] = [
+    ("KubeVersion", "v1.33.4", "\"v1.33.4\""),
     ("AutoCreateServiceAccountTokenSecret", "true", "true"),
     ("Datastore", "etcdv3", "\"etcdv3\""),
     (
