@@ -405,7 +405,7 @@ fn a_stopped_verify_removes_its_pods() {
     assert_eq!(left(&lab), [""; 0]);
 }
 
-/// Another node is tested at the same time: its pods stay, and it is the one that removes the namespace.
+/// Another node is tested at the same time: its pods are kept, and the namespace is left to it.
 #[test]
 fn a_namespace_that_another_node_uses_stays() {
     let lab = Lab::installed();
