@@ -66,6 +66,9 @@ pub enum Verb {
     /// Start, stop and show Calico's services
     #[command(subcommand)]
     Service(Service),
+    /// Install, show and remove kubelet and kube-proxy
+    #[command(subcommand)]
+    Kubernetes(Kubernetes),
     /// Cordon, drain and taint this machine's Kubernetes Node
     #[command(subcommand)]
     Node(Node),
@@ -124,12 +127,12 @@ pub(super) const GROUPS: [(&str, &[&str]); 6] = [
     ("Change", &["reconfigure", "upgrade", "migrate", "confirm", "rollback", "uninstall"]),
     ("Look", &["status", "verify", "history", "logs", "receipt", "config", "explain"]),
     ("Repair", &["diagnose", "repair", "resume", "service"]),
-    ("Cluster", &["cluster", "policy", "node", "credentials", "release"]),
+    ("Cluster", &["kubernetes", "cluster", "policy", "node", "credentials", "release"]),
     ("Machine", &["selftest", "completion", "options", "version"]),
 ];
 
 /// What people type most, by command; each can be pasted.
-pub(super) const EXAMPLES: [(&str, &[&str]); 32] = [
+pub(super) const EXAMPLES: [(&str, &[&str]); 33] = [
     ("preflight", &["preflight", "preflight -c node.yaml --wait", "preflight --fix"]),
     ("plan", &["plan -c node.yaml", "plan -c node.yaml --out plan.json", "plan --uninstall"]),
     (
@@ -177,6 +180,7 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 32] = [
     ("repair", &["repair --dry-run", "repair"]),
     ("resume", &["resume", "resume --undo"]),
     ("service", &["service status", "service restart"]),
+    ("kubernetes", &["kubernetes install -c node.yaml", "kubernetes status", "kubernetes uninstall --dry-run"]),
     ("cluster", &["cluster check", "cluster prepare", "cluster prepare --apply"]),
     ("policy", &["policy lint", "policy lint -f policies.yaml", "policy lint -f policies -o junit"]),
     ("node", &["node drain --dry-run", "node cordon", "node taint os=windows:NoSchedule"]),
@@ -351,6 +355,16 @@ pub struct Verify {
     /// Also write the probes to this file as JUnit's test results
     #[arg(long, value_name = "FILE")]
     pub junit_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Kubernetes {
+    /// Install both, and Calico, as the config says: apply with kubernetes.node.install=true
+    Install,
+    /// Show the services kubelet and kube-proxy: whose they are, their versions, and whether kubelet has joined
+    Status,
+    /// Remove both and leave Calico: reconfigure with kubernetes.node.install=false
+    Uninstall,
 }
 
 #[derive(Debug, Subcommand)]

@@ -49,6 +49,7 @@ kinds! {
     "Facts": Facts,
     "Generations": Generations,
     "History": History,
+    "KubernetesStatus": KubernetesStatus,
     "LogLine": LogLine,
     "Logs": Logs,
     "Plan": PlanDocument,
@@ -142,6 +143,32 @@ pub struct ReleaseVerification {
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Services {
     pub services: Vec<ServiceStatus>,
+}
+
+/// The document of `kubernetes status`.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct KubernetesStatus {
+    pub services: Vec<KubernetesService>,
+    /// kubelet has a login of its own.
+    pub joined: bool,
+}
+
+/// kubelet or kube-proxy.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct KubernetesService {
+    pub name: String,
+    /// `calicoctl-win`, `other`, or `none` if there is no such service.
+    pub owner: &'static str,
+    /// As in `service status`.
+    pub state: String,
+    /// What a service of another program runs; the program of ours.
+    pub runs: Option<String>,
+    /// What our program reports; none if it reports none, and for other programs.
+    pub version: Option<String>,
+    /// For example what it waits for.
+    pub detail: String,
 }
 
 /// The document of `logs`.

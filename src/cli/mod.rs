@@ -13,6 +13,7 @@ pub mod documents;
 mod exec_plugin;
 mod history;
 mod import;
+mod kubernetes;
 mod logs;
 mod offline;
 mod plan;
@@ -147,6 +148,7 @@ fn dispatch(verb: Verb, app: &mut App) -> Result<Ending> {
         Verb::Verify(args) => verify::run(&args, app),
         Verb::Logs(args) => logs::run(&args, app),
         Verb::Service(verb) => service::run(&verb, app),
+        Verb::Kubernetes(verb) => kubernetes::run(&verb, app),
         Verb::Node(verb) => node_object::run(&verb, app),
         Verb::Credentials(verb) => credentials::run(&verb, app),
         Verb::Config(verb) => config::run(&verb, app),
@@ -172,6 +174,8 @@ fn row(verb: &Verb) -> Option<(&'static Row, Choice<'_>)> {
         Verb::Reconfigure(args) => ChangeRequest::from(args).target(),
         Verb::Upgrade(args) => ChangeRequest::from(args).target(),
         Verb::Migrate(args::Migrate::From(args::Former::Flannel(args))) => ChangeRequest::from(args).target(),
+        Verb::Kubernetes(args::Kubernetes::Install) => (&verb::KUBERNETES_INSTALL, Choice::default()),
+        Verb::Kubernetes(args::Kubernetes::Uninstall) => (&verb::KUBERNETES_UNINSTALL, Choice::default()),
         Verb::Rollback(_) => (&verb::ROLLBACK, Choice::default()),
         Verb::Repair(_) => (&verb::REPAIR, Choice::default()),
         Verb::Resume(_) => (&verb::RESUME, Choice::default()),

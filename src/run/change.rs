@@ -66,7 +66,8 @@ impl<'a> ChangeRequest<'a> {
         (self.row, Choice { source: self.source.clone(), unset: self.unset, saved: self.saved })
     }
 
-    fn of(row: &'static Row) -> Self {
+    /// Only what the config says.
+    pub fn of(row: &'static Row) -> Self {
         Self {
             row,
             source: Source::default(),

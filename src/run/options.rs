@@ -134,7 +134,7 @@ pub struct Global {
 }
 
 /// The verbs that start from the config that is named, or ask its cluster.
-const TAKE_CONFIG: [&str; 14] = [
+const TAKE_CONFIG: [&str; 16] = [
     "apply",
     "cluster",
     "config diff",
@@ -142,6 +142,7 @@ const TAKE_CONFIG: [&str; 14] = [
     "credentials",
     "install",
     "migrate",
+    "kubernetes install",
     "node",
     "plan",
     "preflight",

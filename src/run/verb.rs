@@ -129,6 +129,9 @@ pub(crate) const UPGRADE: Row = Row {
     ready: &[Kind::First, Kind::Release, Kind::Settings],
     ..APPLY
 };
+/// With kubelet and kube-proxy, and without them.
+pub(crate) const KUBERNETES_INSTALL: Row = Row { command: "kubernetes install", ..APPLY };
+pub(crate) const KUBERNETES_UNINSTALL: Row = Row { command: "kubernetes uninstall", ..RECONFIGURE };
 pub(crate) const ROLLBACK: Row = Row { command: "rollback", aim: Aim::Former, tries: false, ready: &[], ..APPLY };
 pub(crate) const REPAIR: Row = Row { command: "repair", aim: Aim::Current, ..ROLLBACK };
 pub(crate) const RESUME: Row =

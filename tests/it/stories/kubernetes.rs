@@ -470,3 +470,29 @@ fn a_run_that_is_killed_is_finished_or_undone() {
     }
     assert!(killed > 8, "{killed}");
 }
+
+#[test]
+fn the_verbs_install_show_and_remove_both() {
+    let lab = bare();
+    let text = fs::read_to_string(lab.path("node.yaml")).unwrap();
+    lab.write("node.yaml", text.replace("      install: true\n", ""));
+    let shown = |lab: &Lab| lab.run("kubernetes status -o json").exits(0).json();
+    let none = shown(&lab);
+    assert_eq!((&none["services"][0]["owner"], &none["joined"]), (&"none".into(), &false.into()), "{none:#}");
+    let _installed = lab.run("kubernetes install -c node.yaml -y").exits(0);
+    assert!(is_ready(&lab));
+    insta::assert_snapshot!(lab.run("kubernetes status").exits(0).stdout, @r"
+    kubelet    Running, v1.36.2 (pid 4000)
+    kube-proxy Running, v1.36.2 (pid 4020)
+    kubelet has joined the cluster
+    result: OK (exit 0) changed=false reboot=false
+    ");
+    let _removed = lab.run("kubernetes uninstall -y").exits(0);
+    assert_eq!(shown(&lab)["services"], none["services"]);
+    let other = Lab::node();
+    insta::assert_snapshot!(other.run("kubernetes status").exits(0).stdout, @r"
+    kubelet    Running, of another program: C:\k\kubelet.exe --windows-service --kubeconfig=C:\k\config
+    kube-proxy not a service of this machine
+    result: OK (exit 0) changed=false reboot=false
+    ");
+}

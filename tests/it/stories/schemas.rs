@@ -159,6 +159,7 @@ fn every_kind_is_printed_and_says_whether_its_verb_succeeded() {
         ("config validate node.yaml", 0),
         ("config import config.ps1", 0),
         ("service status", 0),
+        ("kubernetes status", 0),
         ("logs", 0),
         ("plan", 0),
         ("plan -c node.yaml --detailed-exitcode", 2),
