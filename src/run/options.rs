@@ -134,7 +134,7 @@ pub struct Global {
 }
 
 /// The verbs that start from the config that is named, or ask its cluster.
-const TAKE_CONFIG: [&str; 16] = [
+const TAKE_CONFIG: [&str; 15] = [
     "apply",
     "cluster",
     "config diff",

@@ -2304,6 +2304,258 @@ function Restart-CalicoService {
     Invoke-Change -Cmdlet $PSCmdlet -Command 'service', 'restart' -Bound $PSBoundParameters -Options $options -IsTrial $WhatIfPreference -Asks ($ConfirmPreference -ne 'None')
 }
 
+function Install-CalicoKubernetes {
+    <#
+    .SYNOPSIS
+        Install both, and Calico, as the config says: apply with kubernetes.node.install=true
+    .DESCRIPTION
+        Runs calicoctl-win kubernetes install. Shows what it would do, and asks; -WhatIf only shows it, and -Confirm:$false does not ask.
+    .PARAMETER Config
+        Config file; repeat to layer, later ones win, - is stdin
+    .PARAMETER Set
+        Override one field of the config, for example calicoNetwork.vxlan.vxlanVNI=5000
+    .PARAMETER Detach
+        Continue without this session: prints the name of the run at once, for status and logs
+    .PARAMETER AtBoot
+        What to do with this run if Windows restarts before it ends [default: leave, or finish with reboot.resumeOnBoot]
+    .PARAMETER WaitForLock
+        If another run is in progress, wait this long for its end, for example 90s or 10m
+    .PARAMETER Sandbox
+        Work on a sandbox node in this folder instead of this machine
+    .PARAMETER SandboxFault
+        Make the sandbox fail, to rehearse it (docs/sandbox.md); repeatable
+    .PARAMETER Kubeconfig
+        Kubeconfig with the rights to install; only this tool uses it
+    .PARAMETER Context
+        Context in the kubeconfig
+    .PARAMETER NodeName
+        Name of this machine's Kubernetes Node
+    .PARAMETER CalicoNamespace
+        Namespace of Calico's service account [default: detected]
+    .PARAMETER Proxy
+        Proxy for downloads
+    .PARAMETER CaFile
+        PEM file with CAs to trust for downloads
+    .PARAMETER Offline
+        Use no network but the cluster
+    .PARAMETER IgnorePreflightErrors
+        Ids of checks that may fail
+    .PARAMETER LogFile
+        Write the log here instead of below C:\ProgramData\calicoctl-win\logs
+    .PARAMETER Help
+        Print help
+    .EXAMPLE
+        Install-CalicoKubernetes -Config node.yaml
+    .OUTPUTS
+        CalicoctlWin.RunResult
+    #>
+    [CmdletBinding(SupportsShouldProcess = $true, ConfirmImpact = 'High')]
+    [OutputType('CalicoctlWin.RunResult')]
+    param(
+        [string[]] $Config,
+        [string[]] $Set,
+        [switch] $Detach,
+        [ValidateSet('leave', 'finish', 'undo')] [string] $AtBoot,
+        [string] $WaitForLock,
+        [string] $Sandbox,
+        [string[]] $SandboxFault,
+        [string] $Kubeconfig,
+        [string] $Context,
+        [string] $NodeName,
+        [string] $CalicoNamespace,
+        [string] $Proxy,
+        [string] $CaFile,
+        [switch] $Offline,
+        [string[]] $IgnorePreflightErrors,
+        [string] $LogFile,
+        [string] $Help
+    )
+    $options = [ordered]@{
+        Config = '--config'
+        Set = '--set'
+        Detach = '--detach'
+        AtBoot = '--at-boot'
+        WaitForLock = '--wait-for-lock'
+        Sandbox = '--sandbox'
+        SandboxFault = '--sandbox-fault'
+        Kubeconfig = '--kubeconfig'
+        Context = '--context'
+        NodeName = '--node-name'
+        CalicoNamespace = '--calico-namespace'
+        Proxy = '--proxy'
+        CaFile = '--ca-file'
+        Offline = '--offline'
+        IgnorePreflightErrors = '--ignore-preflight-errors'
+        LogFile = '--log-file'
+        Help = '--help'
+    }
+    Invoke-Change -Cmdlet $PSCmdlet -Command 'kubernetes', 'install' -Bound $PSBoundParameters -Options $options -IsTrial $WhatIfPreference -Asks ($ConfirmPreference -ne 'None')
+}
+
+function Get-CalicoKubernetes {
+    <#
+    .SYNOPSIS
+        Show the services kubelet and kube-proxy: whose they are, their versions, and whether kubelet has joined
+    .DESCRIPTION
+        Runs calicoctl-win kubernetes status. Changes nothing.
+    .PARAMETER Config
+        Config file; repeat to layer, later ones win, - is stdin
+    .PARAMETER Set
+        Override one field of the config, for example calicoNetwork.vxlan.vxlanVNI=5000
+    .PARAMETER Sandbox
+        Work on a sandbox node in this folder instead of this machine
+    .PARAMETER SandboxFault
+        Make the sandbox fail, to rehearse it (docs/sandbox.md); repeatable
+    .PARAMETER Kubeconfig
+        Kubeconfig with the rights to install; only this tool uses it
+    .PARAMETER Context
+        Context in the kubeconfig
+    .PARAMETER NodeName
+        Name of this machine's Kubernetes Node
+    .PARAMETER CalicoNamespace
+        Namespace of Calico's service account [default: detected]
+    .PARAMETER Proxy
+        Proxy for downloads
+    .PARAMETER CaFile
+        PEM file with CAs to trust for downloads
+    .PARAMETER Offline
+        Use no network but the cluster
+    .PARAMETER IgnorePreflightErrors
+        Ids of checks that may fail
+    .PARAMETER LogFile
+        Write the log here instead of below C:\ProgramData\calicoctl-win\logs
+    .PARAMETER Help
+        Print help
+    .EXAMPLE
+        (Get-CalicoKubernetes).Services
+    .OUTPUTS
+        CalicoctlWin.KubernetesStatus
+    #>
+    [CmdletBinding()]
+    [OutputType('CalicoctlWin.KubernetesStatus')]
+    param(
+        [string[]] $Config,
+        [string[]] $Set,
+        [string] $Sandbox,
+        [string[]] $SandboxFault,
+        [string] $Kubeconfig,
+        [string] $Context,
+        [string] $NodeName,
+        [string] $CalicoNamespace,
+        [string] $Proxy,
+        [string] $CaFile,
+        [switch] $Offline,
+        [string[]] $IgnorePreflightErrors,
+        [string] $LogFile,
+        [string] $Help
+    )
+    $options = [ordered]@{
+        Config = '--config'
+        Set = '--set'
+        Sandbox = '--sandbox'
+        SandboxFault = '--sandbox-fault'
+        Kubeconfig = '--kubeconfig'
+        Context = '--context'
+        NodeName = '--node-name'
+        CalicoNamespace = '--calico-namespace'
+        Proxy = '--proxy'
+        CaFile = '--ca-file'
+        Offline = '--offline'
+        IgnorePreflightErrors = '--ignore-preflight-errors'
+        LogFile = '--log-file'
+        Help = '--help'
+    }
+    Read-Document -Cmdlet $PSCmdlet -Command 'kubernetes', 'status' -Bound $PSBoundParameters -Options $options -Type 'KubernetesStatus'
+}
+
+function Uninstall-CalicoKubernetes {
+    <#
+    .SYNOPSIS
+        Remove both and leave Calico: reconfigure with kubernetes.node.install=false
+    .DESCRIPTION
+        Runs calicoctl-win kubernetes uninstall. Shows what it would do, and asks; -WhatIf only shows it, and -Confirm:$false does not ask.
+    .PARAMETER Config
+        Config file; repeat to layer, later ones win, - is stdin
+    .PARAMETER Set
+        Override one field of the config, for example calicoNetwork.vxlan.vxlanVNI=5000
+    .PARAMETER Detach
+        Continue without this session: prints the name of the run at once, for status and logs
+    .PARAMETER AtBoot
+        What to do with this run if Windows restarts before it ends [default: leave, or finish with reboot.resumeOnBoot]
+    .PARAMETER WaitForLock
+        If another run is in progress, wait this long for its end, for example 90s or 10m
+    .PARAMETER Sandbox
+        Work on a sandbox node in this folder instead of this machine
+    .PARAMETER SandboxFault
+        Make the sandbox fail, to rehearse it (docs/sandbox.md); repeatable
+    .PARAMETER Kubeconfig
+        Kubeconfig with the rights to install; only this tool uses it
+    .PARAMETER Context
+        Context in the kubeconfig
+    .PARAMETER NodeName
+        Name of this machine's Kubernetes Node
+    .PARAMETER CalicoNamespace
+        Namespace of Calico's service account [default: detected]
+    .PARAMETER Proxy
+        Proxy for downloads
+    .PARAMETER CaFile
+        PEM file with CAs to trust for downloads
+    .PARAMETER Offline
+        Use no network but the cluster
+    .PARAMETER IgnorePreflightErrors
+        Ids of checks that may fail
+    .PARAMETER LogFile
+        Write the log here instead of below C:\ProgramData\calicoctl-win\logs
+    .PARAMETER Help
+        Print help
+    .EXAMPLE
+        Uninstall-CalicoKubernetes
+    .OUTPUTS
+        CalicoctlWin.RunResult
+    #>
+    [CmdletBinding(SupportsShouldProcess = $true, ConfirmImpact = 'High')]
+    [OutputType('CalicoctlWin.RunResult')]
+    param(
+        [string[]] $Config,
+        [string[]] $Set,
+        [switch] $Detach,
+        [ValidateSet('leave', 'finish', 'undo')] [string] $AtBoot,
+        [string] $WaitForLock,
+        [string] $Sandbox,
+        [string[]] $SandboxFault,
+        [string] $Kubeconfig,
+        [string] $Context,
+        [string] $NodeName,
+        [string] $CalicoNamespace,
+        [string] $Proxy,
+        [string] $CaFile,
+        [switch] $Offline,
+        [string[]] $IgnorePreflightErrors,
+        [string] $LogFile,
+        [string] $Help
+    )
+    $options = [ordered]@{
+        Config = '--config'
+        Set = '--set'
+        Detach = '--detach'
+        AtBoot = '--at-boot'
+        WaitForLock = '--wait-for-lock'
+        Sandbox = '--sandbox'
+        SandboxFault = '--sandbox-fault'
+        Kubeconfig = '--kubeconfig'
+        Context = '--context'
+        NodeName = '--node-name'
+        CalicoNamespace = '--calico-namespace'
+        Proxy = '--proxy'
+        CaFile = '--ca-file'
+        Offline = '--offline'
+        IgnorePreflightErrors = '--ignore-preflight-errors'
+        LogFile = '--log-file'
+        Help = '--help'
+    }
+    Invoke-Change -Cmdlet $PSCmdlet -Command 'kubernetes', 'uninstall' -Bound $PSBoundParameters -Options $options -IsTrial $WhatIfPreference -Asks ($ConfirmPreference -ne 'None')
+}
+
 function Get-CalicoConfig {
     <#
     .SYNOPSIS

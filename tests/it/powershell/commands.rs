@@ -53,7 +53,7 @@ pub(super) fn types() -> Vec<(&'static str, &'static str, Option<&'static str>)>
 }
 
 /// Function, command, way, and the example of its help.
-const FUNCTIONS: [(&str, &str, Way, &str); 41] = [
+const FUNCTIONS: [(&str, &str, Way, &str); 44] = [
     (
         "Test-CalicoNode",
         "preflight",
@@ -91,6 +91,9 @@ const FUNCTIONS: [(&str, &str, Way, &str); 41] = [
     ("Start-CalicoService", "service start", Change("Medium"), "Start-CalicoService"),
     ("Stop-CalicoService", "service stop", Change("High"), "Stop-CalicoService"),
     ("Restart-CalicoService", "service restart", Change("High"), "Restart-CalicoService"),
+    ("Install-CalicoKubernetes", "kubernetes install", Change("High"), "Install-CalicoKubernetes -Config node.yaml"),
+    ("Get-CalicoKubernetes", "kubernetes status", document("KubernetesStatus"), "(Get-CalicoKubernetes).Services"),
+    ("Uninstall-CalicoKubernetes", "kubernetes uninstall", Change("High"), "Uninstall-CalicoKubernetes"),
     ("Get-CalicoConfig", "config show", items("ConfigField", "Fields"), "Get-CalicoConfig -Config node.yaml -Origins"),
     (
         "Compare-CalicoConfig",
