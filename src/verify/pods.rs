@@ -444,7 +444,7 @@ impl Pods<'_> {
 fn sleep(_: &mut dyn Node, time: Duration) -> Result<()> {
     cancel::check()?;
     thread::sleep(time);
-    Ok(())
+    cancel::check()
 }
 
 /// What a container says of its connection.
