@@ -422,7 +422,7 @@ fn a_page_about_a_check() {
 
 #[test]
 fn help() {
-    insta::assert_snapshot!(screen(Lab::new, "--help", 0).lines().take(14).collect::<Vec<_>>().join("\n"), @r"
+    insta::assert_snapshot!(screen(Lab::new, "--help", 0).lines().take(15).collect::<Vec<_>>().join("\n"), @r"
     Installs, changes and removes Calico on a Windows node of a Kubernetes cluster
 
     Usage: calicoctl-win [OPTIONS] <COMMAND>
@@ -433,6 +433,7 @@ fn help() {
       apply        Install, reconfigure or upgrade as needed, for scripts; does
                    nothing if the node is as the config says
       install      Install Calico, or bring this node in line with the config
+      render       Print what the first boot of a machine runs, made from the config
 
     Change:
       reconfigure  Change a running node; drains it first if the change interrupts
