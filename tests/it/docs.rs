@@ -333,7 +333,6 @@ fn helps() -> Vec<(String, String)> {
 }
 
 /// Every command that does something, for example `node cordon`.
-#[cfg(target_os = "linux")]
 pub fn commands() -> BTreeSet<String> {
     let helps = helps();
     let groups = |words: &str| helps.iter().any(|(below, _)| below.starts_with(&format!("{words} ")));

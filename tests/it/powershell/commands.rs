@@ -306,7 +306,6 @@ fn the_page_on_powershell_has_every_function() {
     matches_the_code("docs/powershell.md", &with_table(&page, "functions", &table(&rows)));
 }
 
-#[cfg(target_os = "linux")]
 #[test]
 fn every_command_has_a_function_with_an_approved_verb() {
     let commands: BTreeSet<String> = crate::docs::commands();

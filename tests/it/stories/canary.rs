@@ -24,7 +24,7 @@ const FORMATS: [&str; 3] = ["text", "json", "ndjson"];
 
 /// Every command at its work: the fault that it meets, its words, and its exit code. The words of a command are the
 /// beginning of a line.
-const LIFE: [(&str, &str, i32); 65] = [
+const LIFE: [(&str, &str, i32); 68] = [
     ("", "preflight -c c.yaml --all", 0),
     ("", "cluster check -c c.yaml", 0),
     ("", "cluster prepare -c c.yaml --apply -y", 0),
@@ -69,6 +69,9 @@ const LIFE: [(&str, &str, i32); 65] = [
     ("", "service restart -y", 0),
     ("", "service stop -y", 0),
     ("", "service start", 0),
+    ("", "kubernetes install -y -c c.yaml --set kubernetes.node.source.path=programs", 0),
+    ("", "kubernetes status", 0),
+    ("", "kubernetes uninstall -y", 0),
     ("", "node cordon -y -c c.yaml", 0),
     ("", "node uncordon -y -c c.yaml", 0),
     ("", "node drain --dry-run -c c.yaml", 0),
@@ -296,6 +299,10 @@ fn with_plugin() -> Planted {
     );
     let release = SyntheticRelease::build(&"v3.32.1".parse().unwrap());
     planted.lab.write("calico-windows-v3.32.1.zip", release);
+    for name in ["kubelet.exe", "kube-proxy.exe"] {
+        let program = format!("Stand-in for Kubernetes Windows v1.36.2, {name}");
+        planted.lab.write(&format!("programs/{name}"), program);
+    }
     planted
 }
 
