@@ -262,11 +262,12 @@ pub fn collect(node: &dyn Node, receipts: &[&Receipt], needed: &BTreeSet<String>
             continue;
         }
         let is_settled = settled.get(&original.id).is_some_and(|state| state.as_ref() == Some(&original.state));
-        let only_copy = original.is_only_copy(node)?;
         let with_release = original
             .id
             .path()
             .is_some_and(|path| receipts.iter().flat_map(|receipt| roots(receipt)).any(|root| path.is_below(root)));
+        // What the run itself has restored is not looked at again: that could fail, and the original would remain.
+        let only_copy = (with_release || !is_settled) && original.is_only_copy(node)?;
         if is_settled && only_copy && with_release {
             // The release's folder was removed as a whole, so the file was not restored.
             remains.folders.extend(keep_file(node, &original)?);

@@ -11,7 +11,6 @@ use crate::run::options::{
     Source, Uninstall, Upgrade,
 };
 use crate::selftest::child;
-use crate::values::Sha256;
 
 /// Installs, changes and removes Calico on a Windows node of a Kubernetes cluster.
 #[derive(Debug, Parser)]
@@ -189,7 +188,10 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 33] = [
     ("release", &["release download --release v3.32.1", "release verify calico-windows-v3.32.1.zip", "release list"]),
     (
         "render",
-        &["render user-data -c node.yaml --program-url https://example.com/calicoctl-win.exe --program-sha256 HEX"],
+        &[
+            "render user-data -c node.yaml --program-url https://example.com/calicoctl-win.exe --program-sha256 HEX",
+            "render cloud-config -c node.yaml --program-url https://example.com/calicoctl-win.exe --program-sha256 HEX",
+        ],
     ),
     ("diagnose", &["diagnose", r"diagnose --out C:\Temp\node.zip"]),
     ("selftest", &["selftest", "selftest -o json", "selftest --disruptive --adapter Ethernet2 --yes"]),
@@ -254,7 +256,7 @@ pub struct RenderProgram {
     pub program_url: String,
     /// SHA-256 that it must have
     #[arg(long, value_name = "HEX")]
-    pub program_sha256: Sha256,
+    pub program_sha256: String,
 }
 
 #[derive(Debug, Args)]

@@ -37,5 +37,9 @@ fn made(program: &RenderProgram) -> Result<Program> {
             .hint("write it as https://HOST/calicoctl-win.exe")
             .into());
     }
-    Ok(Program { url: url.clone(), sha256: program.program_sha256.clone() })
+    let sha256 = program.program_sha256.parse().map_err(|problem: String| {
+        Fault::new(Exit::Usage, "Usage", format!("--program-sha256: {problem}"))
+            .hint("certutil -hashfile calicoctl-win.exe SHA256 shows it")
+    })?;
+    Ok(Program { url: url.clone(), sha256 })
 }

@@ -59,9 +59,10 @@ pub fn set_ready(lab: &Lab, ready: bool, reason: &str, message: &str) {
     });
 }
 
+/// What no published CNI configuration changes.
 const NO_NETWORK: (&str, &str) = (
     "KubeletNotReady",
-    "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:Network plugin returns error: cni plugin not initialized",
+    "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:Network plugin returns error: the plugin calico failed its STATUS",
 );
 
 const VNI: &str = "reconfigure -y --set calicoNetwork.vxlan.vxlanVNI=5000";

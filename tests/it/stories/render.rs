@@ -81,7 +81,7 @@ fn what_cannot_be_rendered_is_refused() {
     let refused = |words: &str, code: i32| lab.bare(words).exits(code).stderr;
     let said = refused(&format!("render user-data {PROGRAM}"), 64);
     assert!(said.contains("no config to render"), "{said}");
-    let said = refused("render user-data -c node.yaml --program-url ftp://host/a --program-sha256 00", 64);
+    let said = refused("render user-data -c node.yaml --program-url https://host/a --program-sha256 00", 64);
     assert!(said.contains("--program-sha256"), "{said}");
     let said = refused(&format!("render cloud-config -c node.yaml {}", PROGRAM.replace("https://", "//")), 64);
     assert!(said.contains("`//example.com/calicoctl-win.exe` is no URL"), "{said}");

@@ -324,11 +324,8 @@ fn failed_checks_as_blocks() {
         why: Flannel's HNS network occupies the adapter that Calico needs, and
              flanneld re-creates it
         fix:
-          drain the node first, then run these one at a time:
-          Stop-Service flanneld  # pods on Flannel's network lose their routes
-          sc.exe delete flanneld  # removes the service
-          Get-HnsNetwork | Where-Object Name -in vxlan0, cbr0 | Remove-HnsNetwork  # pods on Flannel's network lose it
-          finally, restart the machine, which stops everything that still runs on it
+          calicoctl-win migrate from flannel --dry-run --sandbox node  # shows what it removes
+          calicoctl-win migrate from flannel --sandbox node  # drains the node, removes Flannel and installs Calico
       state: nothing was changed
       hint: fix what each check names, then run the command again
       more: calicoctl-win explain RuntimeRunning
