@@ -32,7 +32,6 @@ pub fn write_config(node: &mut dyn Node, config: &AgentConfig) -> Result<()> {
 fn source_vip(node: &dyn Node) -> Result<Ipv4Addr> {
     let endpoints = node.endpoints().context("look for kube-proxy's source VIP")?;
     let name = networks::HOST_ENDPOINT;
-    let is_it = |found: &&crate::node::hns::Endpoint| found.name.eq_ignore_ascii_case(name);
-    let found = endpoints.iter().filter(is_it).find_map(|endpoint| endpoint.ip);
+    let found = endpoints.iter().filter(|endpoint| endpoint.is_the_hosts()).find_map(|endpoint| endpoint.ip);
     found.with_context(|| format!("find the HNS endpoint {name}, whose address is kube-proxy's source VIP"))
 }

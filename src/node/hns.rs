@@ -7,6 +7,7 @@ use std::net::Ipv4Addr;
 use serde_json::{Value, json};
 
 use super::win32::{self, refused};
+use crate::calico::networks;
 pub use crate::calico::networks::may_be_deleted;
 use crate::facts::HnsVersion;
 pub use crate::facts::physical;
@@ -48,6 +49,11 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
+    /// Whether it is [`networks::HOST_ENDPOINT`].
+    pub fn is_the_hosts(&self) -> bool {
+        self.name.eq_ignore_ascii_case(networks::HOST_ENDPOINT)
+    }
+
     /// Whether it is a pod's. Calico's own, `<network>_ep`, is the host's address on the network and attached to no
     /// pod.
     pub fn is_a_pods(&self) -> bool {

@@ -110,7 +110,7 @@ pub(crate) fn kube_proxy(service: &Service) -> Option<Service> {
 pub(crate) fn tell_of_kube_proxy(op: &mut Operation<'_>, settings: &Settings) -> Result<()> {
     let overlay = settings.network.backend == Backend::Vxlan;
     let endpoints = op.node.endpoints().context("list the HNS endpoints")?;
-    let ip = endpoints.iter().find(|endpoint| endpoint.name == "Calico_ep").and_then(|endpoint| endpoint.ip);
+    let ip = endpoints.iter().find(|endpoint| endpoint.is_the_hosts()).and_then(|endpoint| endpoint.ip);
     let Some(State::Service(service)) = op.node.get(&Id::Service(kube_proxy::NAME.into()))? else {
         let vip = ip.filter(|_| overlay).map(|ip| format!(" and --source-vip={ip}")).unwrap_or_default();
         let message = format!("kube-proxy is not a service here: set its --network-name=Calico{vip}, and restart it");
