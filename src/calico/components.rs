@@ -22,8 +22,7 @@ pub fn agent_config(settings: &Settings, kubeconfig: Option<&WinPath>) -> Result
     let layout = Layout::of(&settings.calico.version)?;
     let command = |role| command(settings, &layout, kubeconfig, role);
     let backend = settings.network.backend;
-    let others = [Role::Confd].into_iter();
-    let used = |role: &Role| role.row().backends.contains(&backend);
+    let confd = Role::Confd.row().backends.contains(&backend).then(|| command(Role::Confd));
     Ok(AgentConfig {
         node_name: settings.node_name.clone(),
         backend,
@@ -35,7 +34,7 @@ pub fn agent_config(settings: &Settings, kubeconfig: Option<&WinPath>) -> Result
         cni_conf: (backend != Backend::None).then(|| settings.cni.conf_dir.join(&settings.cni.conf_file)),
         startup: command(Role::Node),
         felix: command(Role::Felix),
-        others: others.map(|role| (role.word().to_owned(), used(&role).then(|| command(role)))).collect(),
+        others: [(Role::Confd.word().to_owned(), confd)].into(),
     })
 }
 

@@ -48,7 +48,7 @@ pub(super) fn escaped(text: &str) -> String {
 }
 
 /// Whether a check says what is wrong.
-pub(super) fn has_failed(check: &Check) -> bool {
+fn has_failed(check: &Check) -> bool {
     check.status == CheckStatus::Fail && !check.ignored
 }
 

@@ -255,13 +255,14 @@ pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
 /// them, without services of ours that are removed. Windows does not start a service that depends on a missing one
 /// (error 1075).
 fn lists(target: &Target, observed: &World, owned: &Owned, ids: &BTreeSet<Id>) -> World {
-    let removed =
-        target.absent.iter().filter_map(|id| if let Id::Service(name) = id { Some(name.as_str()) } else { None });
-    let own = all_services().map(|name: &str| name);
-    let services: BTreeSet<&str> = own.chain(removed).collect();
+    let removed = target.absent.iter().filter_map(|id| match id {
+        Id::Service(name) => Some(name.clone()),
+        _ => None,
+    });
+    let services: BTreeSet<String> = all_services().map(str::to_owned).chain(removed).collect();
     let goes = |name: &String| {
         services.iter().filter(|own| own.eq_ignore_ascii_case(name)).any(|own| {
-            let id = Id::Service((*own).into());
+            let id = Id::Service(own.clone());
             let comes_back = target.world.contains_key(&id) || owned.get(&id).is_some_and(Option::is_some);
             ids.contains(&id) && (target.absent.contains(&id) || !comes_back)
         })
