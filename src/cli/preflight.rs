@@ -21,7 +21,7 @@ use crate::run::context::{Context, Known, gather};
 use crate::run::open::Opened;
 use crate::run::sources::Choice;
 use crate::run::verb::PREFLIGHT;
-use crate::selftest::report::{RowReport, Verdict};
+use crate::selftest::report::RowReport;
 use crate::selftest::{Reach, TestContext};
 use crate::wait::{self, Wait};
 
@@ -92,11 +92,7 @@ fn look(app: &mut App, deep: bool, node: &mut dyn Node) -> Result<Round> {
 /// Returns a row of the selftest as a check.
 fn check(app: &App, row: RowReport) -> Check {
     Check {
-        status: match row.verdict {
-            Verdict::Ok => CheckStatus::Ok,
-            Verdict::Fail => CheckStatus::Fail,
-            Verdict::Skip => CheckStatus::Skip,
-        },
+        status: row.verdict.status(),
         id: row.id,
         group: "selftest".into(),
         ignored: false,

@@ -11,12 +11,13 @@ use crate::fault::Exit;
 use crate::node::sandbox::faults::SandboxFaults;
 use crate::node::sandbox::quirks::Quirk;
 use crate::node::{Node, STATE_DIR};
+use crate::report::answer::Verdict;
 use crate::run::Ending;
 use crate::run::app::App;
 use crate::run::open::check_elevated;
-use crate::selftest::report::{RowReport, SelftestReport, Verdict};
+use crate::selftest::report::{RowReport, SelftestReport};
 use crate::selftest::{self, Hold, Program, Reach, TestContext, child};
-use crate::values::{WinPath, count};
+use crate::values::WinPath;
 
 pub(crate) fn run(args: &Selftest, app: &mut App) -> Result<Ending> {
     if let Some(part) = &args.part {
@@ -46,7 +47,7 @@ pub(crate) fn run(args: &Selftest, app: &mut App) -> Result<Ending> {
     };
     app.reporter.document(&report, &summary(&report));
     let exit = if selftest::holds(&report) { Exit::Ok } else { Exit::PreflightFailed };
-    Ending::shown(exit, format!("{}. {}", tally(&report), report.on_vni()))
+    Ending::shown(exit, format!("{}. {}", report.summary.text("row"), report.on_vni()))
 }
 
 /// Returns this program as the rows start it.
@@ -90,26 +91,15 @@ fn hold(app: &mut App, node: &mut dyn Node) -> Result<Hold> {
 
 /// Returns a row as text.
 fn line(row: &RowReport) -> String {
-    let tag = match row.verdict {
-        Verdict::Ok => "[ OK ]",
-        Verdict::Fail => "[FAIL]",
-        Verdict::Skip => "[SKIP]",
-    };
-    let mut line = format!("{tag} {:<20} {}", row.id, row.answered);
+    let mut line = format!("{} {:<20} {}", row.verdict.tag(), row.id, row.answered);
     if row.verdict == Verdict::Fail {
         line.push_str(&format!("\n         expected: {}\n         depends on it: {}", row.asks, row.needed_for));
     }
     line
 }
 
-fn tally(report: &SelftestReport) -> String {
-    let summary = &report.summary;
-    let skipped = if summary.skip > 0 { format!(", {} skipped", summary.skip) } else { String::new() };
-    format!("{}: {} ok, {} failed{skipped}", count(report.rows.len(), "row"), summary.ok, summary.fail)
-}
-
 fn summary(report: &SelftestReport) -> String {
-    let mut text = format!("\n{}\n", tally(report));
+    let mut text = format!("\n{}\n", report.summary.text("row"));
     for (what, names) in [("An interrupted selftest had left, now removed", &report.removed), ("Left", &report.left)] {
         if !names.is_empty() {
             text.push_str(&format!("{what}: {}\n", names.join(", ")));

@@ -7,15 +7,15 @@ use anyhow::{Context, Result};
 use super::args::Verify;
 use crate::fault::Exit;
 use crate::node::files;
+use crate::report::answer::Verdict;
 use crate::report::junit;
 use crate::report::reporter::Format;
 use crate::run::Ending;
 use crate::run::app::App;
 use crate::run::verify as run;
-use crate::values::count;
 use crate::verify;
 use crate::verify::pods::PodOptions;
-use crate::verify::report::{ProbeReport, Verdict, VerifyReport};
+use crate::verify::report::ProbeReport;
 
 pub(crate) fn run(args: &Verify, app: &mut App) -> Result<Ending> {
     let mut node = app.node()?;
@@ -47,11 +47,11 @@ pub(crate) fn run(args: &Verify, app: &mut App) -> Result<Ending> {
         app.reporter.raw(&junit);
     } else {
         let demo = report.demo.iter().map(|line| format!("{line}\n")).collect::<String>();
-        let text = app.global.repeated_in(&format!("\n{demo}{}\n", tally(&report)));
+        let text = app.global.repeated_in(&format!("\n{demo}{}\n", report.summary.text("probe")));
         app.reporter.document(&report, &text);
     }
     let exit = if verify::holds(&report.probes) { Exit::Ok } else { Exit::VerifyFailed };
-    Ending::shown(exit, tally(&report))
+    Ending::shown(exit, report.summary.text("probe"))
 }
 
 fn write(file: &Path, text: &str) -> Result<()> {
@@ -60,20 +60,9 @@ fn write(file: &Path, text: &str) -> Result<()> {
 
 /// Returns a probe as text.
 fn line(probe: &ProbeReport) -> String {
-    let tag = match probe.verdict {
-        Verdict::Ok => "[ OK ]",
-        Verdict::Fail => "[FAIL]",
-        Verdict::Skip => "[SKIP]",
-    };
-    let mut line = format!("{tag} {:<20} {}", probe.id, probe.answered);
+    let mut line = format!("{} {:<20} {}", probe.verdict.tag(), probe.id, probe.answered);
     if let Some(fix) = &probe.fix {
         line.push_str(&format!("\n         expected: {}\n         fix: {fix}", probe.asks));
     }
     line
-}
-
-fn tally(report: &VerifyReport) -> String {
-    let summary = &report.summary;
-    let skipped = if summary.skip > 0 { format!(", {} skipped", summary.skip) } else { String::new() };
-    format!("{}: {} ok, {} failed{skipped}", count(report.probes.len(), "probe"), summary.ok, summary.fail)
 }

@@ -1,5 +1,6 @@
 //! What the user sees: events as text, bars or NDJSON, and the final documents.
 
+pub mod answer;
 pub mod document;
 pub mod event;
 pub mod explain;

@@ -20,10 +20,11 @@ use crate::apply::standing::Standing;
 use crate::cluster::Cluster;
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
+use crate::report::answer::Tally;
 use crate::settings::Limits;
 use crate::verify::left::Left;
 use crate::verify::pods::{Ground, PodOptions};
-use crate::verify::report::{ProbeReport, Tally, VerifyReport};
+use crate::verify::report::{ProbeReport, VerifyReport};
 use crate::verify::{self, Scene, ground};
 
 /// How long the cluster may take for one answer.
@@ -84,7 +85,7 @@ pub(crate) fn run(app: &mut App, node: &mut dyn Node, pods: Option<&WithPods>, t
         }
         (notes, left) = (started.notes, still);
     }
-    let summary = Tally::of(&probes);
+    let summary = Tally::of(probes.iter().map(|probe| probe.verdict));
     let generation = receipt.generation;
     Ok(VerifyReport { node: name, generation, calico_version: version, backend, probes, summary, notes, demo, left })
 }

@@ -2,9 +2,10 @@
 
 use anyhow::Result;
 
-use super::{Answer, Reach, Row, TestContext};
+use super::{Reach, Row, TestContext};
 use crate::item::State;
 use crate::node::Listing;
+use crate::report::answer::Answer;
 use crate::values::count;
 
 pub const ROWS: &[Row] = &[

@@ -4,11 +4,12 @@ use std::fs;
 
 use anyhow::{Context, Result};
 
-use super::{Answer, FOLDER, Reach, Row, TestContext};
+use super::{FOLDER, Reach, Row, TestContext};
 use crate::item::{Access, Id, State};
 use crate::node::acl::CHANGE_FOLDER;
 use crate::node::probe::Probe;
 use crate::node::{Node, files, win32};
+use crate::report::answer::Answer;
 use crate::values::WinPath;
 
 pub const GROUP: &str = "files";

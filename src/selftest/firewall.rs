@@ -2,10 +2,11 @@
 
 use anyhow::Result;
 
-use super::{Answer, Reach, Row, TestContext};
+use super::{Reach, Row, TestContext};
 use crate::calico::services::FIREWALL_GROUP;
 use crate::item::{FirewallRule, Id, State};
 use crate::node::probe::Probe;
+use crate::report::answer::Answer;
 
 pub const GROUP: &str = "firewall";
 const NAME: &str = "calicoctl-win-selftest";

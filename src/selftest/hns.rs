@@ -3,9 +3,10 @@
 use anyhow::Result;
 use serde_json::Value;
 
-use super::{Answer, Reach, Row, TestContext};
+use super::{Reach, Row, TestContext};
 use crate::fault::Fault;
 use crate::node::hns::{self, Reaction};
+use crate::report::answer::Answer;
 use crate::values::count;
 
 const GROUP: &str = "hns";

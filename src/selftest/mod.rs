@@ -26,8 +26,9 @@ use crate::fault::Fault;
 use crate::item::IpConfig;
 use crate::node::Node;
 use crate::node::hns::Refusal;
+use crate::report::answer::{Answer, Verdict};
 use mask::Mask;
-use report::{RowReport, Said, SelftestReport, Verdict};
+use report::{RowReport, Said, SelftestReport};
 
 pub use cleanup::{FOLDER, Hold};
 
@@ -63,33 +64,6 @@ impl Reach {
             Self::Changes => "makes and removes",
             Self::Disrupts => "interrupts an adapter",
         }
-    }
-}
-
-/// What a row found.
-enum Answer {
-    Holds(String),
-    Fails(String),
-    /// It does not apply here, and why.
-    Skipped(String),
-}
-
-impl Answer {
-    fn holds(text: impl Into<String>) -> Result<Self> {
-        Ok(Self::Holds(text.into()))
-    }
-
-    fn fails(text: impl Into<String>) -> Result<Self> {
-        Ok(Self::Fails(text.into()))
-    }
-
-    fn skipped(text: impl Into<String>) -> Result<Self> {
-        Ok(Self::Skipped(text.into()))
-    }
-
-    /// `right` if it is so, else `wrong`.
-    fn of(is: bool, right: impl Into<String>, wrong: impl Into<String>) -> Result<Self> {
-        if is { Self::holds(right) } else { Self::fails(wrong) }
     }
 }
 

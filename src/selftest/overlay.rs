@@ -8,10 +8,11 @@ use ipnet::Ipv4Net;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{Answer, FOLDER, Reach, Row, TestContext};
+use super::{FOLDER, Reach, Row, TestContext};
 use crate::item::{Id, IpConfig, Network, NetworkKind, State};
 use crate::node::probe::Probe;
 use crate::node::{Node, record};
+use crate::report::answer::Answer;
 use crate::values::{Cidr, WinPath};
 
 pub const GROUP: &str = "overlay";

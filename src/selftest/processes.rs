@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use super::{Answer, FOLDER, Program, Reach, Row, TestContext, child};
+use super::{FOLDER, Program, Reach, Row, TestContext, child};
 use crate::agent::os::{self, JobObject, Level};
 use crate::node::probe::Probe;
 use crate::node::win32;
+use crate::report::answer::Answer;
 use crate::values::WinPath;
 
 const GROUP: &str = "processes";

@@ -2,8 +2,9 @@
 
 use anyhow::Result;
 
-use super::{Answer, Reach, Row, TestContext};
+use super::{Reach, Row, TestContext};
 use crate::item::{Id, RegValue, State};
+use crate::report::answer::Answer;
 
 pub const GROUP: &str = "registry";
 const KEY: &str = r"SOFTWARE\calicoctl-win-selftest";

@@ -6,8 +6,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::mask::Mask;
-use super::{Answer, Reach, Row};
+use super::{Reach, Row};
 use crate::facts::NodeFacts;
+use crate::report::answer::{Answer, Tally, Verdict};
 
 /// The document of `selftest`.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
@@ -53,24 +54,6 @@ pub struct RowReport {
     pub duration_ms: u64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Verdict {
-    /// It is as this program assumes.
-    Ok,
-    /// It is not.
-    Fail,
-    /// The row does not apply here.
-    Skip,
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Tally {
-    pub ok: usize,
-    pub fail: usize,
-    pub skip: usize,
-}
-
 /// The rows that a change of the VNI depends on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct OnVni {
@@ -92,11 +75,7 @@ pub struct Said {
 
 impl RowReport {
     pub(super) fn new(row: &Row, answer: Answer, mask: &mut Mask, took: SignedDuration) -> Self {
-        let (verdict, answered) = match answer {
-            Answer::Holds(text) => (Verdict::Ok, text),
-            Answer::Fails(text) => (Verdict::Fail, text),
-            Answer::Skipped(text) => (Verdict::Skip, text),
-        };
+        let (verdict, answered) = answer.told();
         Self {
             id: row.id.into(),
             group: row.group.into(),
@@ -119,8 +98,7 @@ impl SelftestReport {
         removed: Vec<String>,
         left: Vec<String>,
     ) -> Self {
-        let count = |verdict| rows.iter().filter(|row| row.verdict == verdict).count();
-        let summary = Tally { ok: count(Verdict::Ok), fail: count(Verdict::Fail), skip: count(Verdict::Skip) };
+        let summary = Tally::of(rows.iter().map(|row| row.verdict));
         let names = |failed: bool| {
             let on = rows.iter().filter(|row| row.bears_on_vni && (!failed || row.verdict == Verdict::Fail));
             on.map(|row| row.id.clone()).collect()

@@ -4,10 +4,11 @@ use std::net::Ipv4Addr;
 
 use anyhow::Result;
 
-use super::{Answer, Reach, Row, TestContext};
+use super::{Reach, Row, TestContext};
 use crate::item::{Id, State};
 use crate::node::probe::Probe;
 use crate::node::win32;
+use crate::report::answer::Answer;
 use crate::values::Cidr;
 
 pub const GROUP: &str = "routes";

@@ -5,11 +5,12 @@ use std::fs;
 
 use anyhow::{Context, Result};
 
-use super::{Answer, FOLDER, Reach, Row, TestContext, child};
+use super::{FOLDER, Reach, Row, TestContext, child};
 use crate::fault::Fault;
 use crate::item::{Id, Service, StartType, State};
 use crate::node::probe::Probe;
 use crate::node::{Node, win32};
+use crate::report::answer::Answer;
 use crate::values::WinPath;
 
 pub const GROUP: &str = "services";

@@ -3,9 +3,10 @@
 use anyhow::Result;
 
 use super::machine::read_conf;
-use super::{Answer, Asked, Probe, Scene};
+use super::{Asked, Probe, Scene};
 use crate::calico::networks;
 use crate::item::{Id, State};
+use crate::report::answer::Answer;
 use crate::report::time::at;
 use crate::settings::Datastore;
 use crate::values::WinPath;
@@ -100,7 +101,7 @@ fn credentials(scene: &mut Scene<'_>) -> Result<Answer> {
         Some(expires) => format!("{} is valid until {}", one.kind, at(expires)),
         None => format!("{} does not expire", one.kind),
     });
-    Answer::of(wrong, valid.collect::<Vec<_>>().join(", "))
+    Answer::unless(wrong, valid.collect::<Vec<_>>().join(", "))
 }
 
 fn datastore(scene: &mut Scene<'_>) -> Result<Answer> {

@@ -10,11 +10,12 @@ use super::left::Left;
 use super::namespace::{self, Site};
 use super::pods::{Ground, PodOptions, Pods};
 use super::report::ProbeReport;
-use super::{Answer, probes, spec};
+use super::{probes, spec};
 use crate::apply::cancel;
 use crate::cluster::{Cluster, VERIFY_NAMESPACE, path};
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
+use crate::report::answer::Answer;
 use crate::report::event::Sink;
 use crate::values::joined;
 

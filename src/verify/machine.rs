@@ -4,16 +4,14 @@ use std::fs;
 
 use anyhow::{Context, Result};
 
-use super::{Answer, Asked, Probe, Scene};
+use super::{Asked, Probe, Scene};
 use crate::calico::cni::CniConf;
-use crate::calico::networks;
+use crate::calico::networks::{self, HOST_ENDPOINT};
 use crate::item::{Id, State};
 use crate::node::Node;
+use crate::report::answer::Answer;
 use crate::report::document::{Problem, ServiceStatus};
 use crate::values::WinPath;
-
-/// The endpoint that Calico's node startup creates for the host; kube-proxy uses its address as source.
-const HOST_ENDPOINT: &str = "Calico_ep";
 
 pub(super) const PROBES: &[Probe] = &[
     Probe {
@@ -62,14 +60,14 @@ fn services(scene: &mut Scene<'_>) -> Result<Answer> {
     let wrong = problems(scene, &WRONG).map(|problem| problem.message.clone()).collect();
     let running = |service: &&ServiceStatus| service.state == "Running";
     let names: Vec<&str> = scene.status.services.iter().filter(running).map(|service| service.name.as_str()).collect();
-    Answer::of(wrong, format!("running: {}", names.join(", ")))
+    Answer::unless(wrong, format!("running: {}", names.join(", ")))
 }
 
 fn network(scene: &mut Scene<'_>) -> Result<Answer> {
     let mut wrong: Vec<String> =
         problems(scene, &["KubeNetwork", "HnsNetworkUnseen"]).map(|problem| problem.message.clone()).collect();
     if scene.no_network().is_some() {
-        return Answer::of(wrong, "policy only: the pod network of the other product is there");
+        return Answer::unless(wrong, "policy only: the pod network of the other product is there");
     }
     for (id, wanted) in &scene.receipt.target.world {
         let (Id::Network(name), State::Network(wanted)) = (id, wanted) else { continue };
@@ -99,7 +97,7 @@ fn network(scene: &mut Scene<'_>) -> Result<Answer> {
         let ip = network.management_ip.as_ref().map_or_else(String::new, |ip| format!(" on {ip}"));
         Some(format!("{} is {}{vsid}{ip}", network.name, network.kind))
     };
-    Answer::of(wrong, shown(networks::PODS).unwrap_or_default())
+    Answer::unless(wrong, shown(networks::PODS).unwrap_or_default())
 }
 
 fn host_endpoint(scene: &mut Scene<'_>) -> Result<Answer> {
@@ -110,10 +108,8 @@ fn host_endpoint(scene: &mut Scene<'_>) -> Result<Answer> {
         return Answer::fails(format!("the HNS network {} is missing", networks::PODS));
     };
     let endpoints = scene.node.endpoints()?;
-    let on_network = |endpoint: &&crate::node::hns::Endpoint| {
-        endpoint.network.eq_ignore_ascii_case(networks::PODS) && endpoint.name.eq_ignore_ascii_case(HOST_ENDPOINT)
-    };
-    let Some(endpoint) = endpoints.iter().find(on_network) else {
+    let mut on_network = endpoints.iter().filter(|endpoint| endpoint.network.eq_ignore_ascii_case(networks::PODS));
+    let Some(endpoint) = on_network.find(|endpoint| endpoint.is_the_hosts()) else {
         return Answer::fails(format!("the HNS network {} has no endpoint {HOST_ENDPOINT}", networks::PODS));
     };
     match (endpoint.ip, pods.subnet) {

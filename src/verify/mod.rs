@@ -19,10 +19,11 @@ use crate::calico::agent_config::AgentConfig;
 use crate::cluster::Cluster;
 use crate::facts::ClusterNode;
 use crate::node::Node;
+use crate::report::answer::{Answer, Verdict};
 use crate::report::document::NodeStatus;
 use crate::settings::Backend;
 
-use report::{ProbeReport, Verdict};
+use report::ProbeReport;
 
 /// One question.
 pub struct Probe {
@@ -42,33 +43,6 @@ enum Asked {
     Looking(fn(&mut Scene<'_>) -> Result<Answer>),
     /// Through pods.
     Pods,
-}
-
-/// What a probe found.
-pub enum Answer {
-    Holds(String),
-    Fails(String),
-    /// It does not apply here, or cannot be asked, and why.
-    Skipped(String),
-}
-
-impl Answer {
-    fn holds(text: impl Into<String>) -> Result<Self> {
-        Ok(Self::Holds(text.into()))
-    }
-
-    fn fails(text: impl Into<String>) -> Result<Self> {
-        Ok(Self::Fails(text.into()))
-    }
-
-    fn skipped(text: impl Into<String>) -> Result<Self> {
-        Ok(Self::Skipped(text.into()))
-    }
-
-    /// `right` if nothing is wrong.
-    fn of(wrong: Vec<String>, right: impl Into<String>) -> Result<Self> {
-        if wrong.is_empty() { Self::holds(right) } else { Self::fails(wrong.join("; ")) }
-    }
 }
 
 /// What the probes look at: the node, and what others have judged already.

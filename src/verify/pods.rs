@@ -10,10 +10,11 @@ use serde_json::Value;
 
 use super::namespace::{ALLOW, DENY, Site};
 use super::spec::{self, CONNECT_S, Os, PORT, Place, SERVICE_PORT};
-use super::{Answer, Asked, Probe};
+use super::{Asked, Probe};
 use crate::apply::cancel;
 use crate::cluster::VERIFY_NAMESPACE;
 use crate::node::Node;
+use crate::report::answer::Answer;
 use crate::report::event::Sink;
 use crate::wait::Wait;
 

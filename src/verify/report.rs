@@ -4,8 +4,9 @@ use jiff::SignedDuration;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{Answer, Probe};
-use crate::report::document::{Check, CheckStatus, PreflightReport, Summary};
+use super::Probe;
+use crate::report::answer::{Answer, Tally, Verdict};
+use crate::report::document::{Check, PreflightReport, Summary};
 
 /// The document of `verify`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
@@ -41,29 +42,9 @@ pub struct ProbeReport {
     pub duration_ms: u64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Verdict {
-    Ok,
-    Fail,
-    /// It does not apply here, or could not be asked.
-    Skip,
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Tally {
-    pub ok: usize,
-    pub fail: usize,
-    pub skip: usize,
-}
-
 impl ProbeReport {
     pub(super) fn new(probe: &Probe, answer: Answer, took: SignedDuration) -> Self {
-        let (verdict, answered) = match answer {
-            Answer::Holds(text) => (Verdict::Ok, text),
-            Answer::Fails(text) => (Verdict::Fail, text),
-            Answer::Skipped(text) => (Verdict::Skip, text),
-        };
+        let (verdict, answered) = answer.told();
         Self {
             id: probe.id.into(),
             group: probe.group.into(),
@@ -79,23 +60,12 @@ impl ProbeReport {
         Check {
             id: self.id.clone(),
             group: self.group.clone(),
-            status: match self.verdict {
-                Verdict::Ok => CheckStatus::Ok,
-                Verdict::Fail => CheckStatus::Fail,
-                Verdict::Skip => CheckStatus::Skip,
-            },
+            status: self.verdict.status(),
             ignored: false,
             detail: self.answered.clone(),
             why: (self.verdict == Verdict::Fail).then(|| format!("expected: {}", self.asks)),
             fix: self.fix.clone(),
         }
-    }
-}
-
-impl Tally {
-    pub fn of(probes: &[ProbeReport]) -> Self {
-        let count = |verdict| probes.iter().filter(|probe| probe.verdict == verdict).count();
-        Self { ok: count(Verdict::Ok), fail: count(Verdict::Fail), skip: count(Verdict::Skip) }
     }
 }
 

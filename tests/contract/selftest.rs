@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use calicoctl_win::selftest::report::Verdict;
+use calicoctl_win::report::answer::Verdict;
 use calicoctl_win::selftest::{self, Hold, Program, Reach, TestContext};
 use calicoctl_win::values::WinPath;
 

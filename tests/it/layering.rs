@@ -69,7 +69,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("release", &["calico", "settings", "node::files", "report::event"]),
     ("agent", &["calico", "settings", "node", "facts", "report::event", "wait"]),
     // It starts processes as the agent does, and adds to the rows of a sandbox what its programs do.
-    ("selftest", &["node", "facts", "calico::services", "agent::os", "agent::stop"]),
+    ("selftest", &["node", "facts", "calico::services", "agent::os", "agent::stop", "report::answer"]),
     ("render", &[]),
     ("diagnose", &["node::hns", "report::document"]),
     // Receipts name the current version and backend.
