@@ -41,6 +41,13 @@ pub struct Holder {
     pub since: Timestamp,
 }
 
+impl Holder {
+    /// This process, with a run of this command.
+    pub fn of(run: &str, command: &str, since: Timestamp) -> Self {
+        Self { run: run.into(), command: command.into(), pid: std::process::id(), since }
+    }
+}
+
 impl Lock {
     /// Takes the lock; while another run has it, waits this long.
     ///

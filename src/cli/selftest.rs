@@ -78,8 +78,7 @@ fn lock(app: &App, node: &mut dyn Node) -> Result<Option<Lock>> {
     if !node.disk(&WinPath::known(STATE_DIR).join("lock")).exists() {
         return Ok(None);
     }
-    let (pid, since) = (std::process::id(), node.now());
-    let holder = Holder { run: app.run.clone(), command: "selftest".into(), pid, since };
+    let holder = Holder::of(&app.run, "selftest", node.now());
     Lock::take(node, &holder, Duration::ZERO, &mut |_| ()).map(Some)
 }
 

@@ -99,8 +99,7 @@ impl App {
         check_elevated(facts.elevated)?;
         let named = self.global.log_file.as_deref().map(open_named).transpose()?;
         let opened = secure(&mut *node, [STATE_DIR, INSTALL_DIR].map(WinPath::known))?;
-        let (run, command) = (self.run.clone(), row.command.to_owned());
-        let holder = Holder { run, command, pid: std::process::id(), since: Timestamp::now() };
+        let holder = Holder::of(&self.run, row.command, Timestamp::now());
         let limit = self.global.wait_for_lock.as_ref().map(types::Wait::length).unwrap_or_default();
         let lock = Lock::take(&mut *node, &holder, limit, &mut |event| self.event(&event))?;
         // If the folder did not exist before, it was created for the lock: by this run, or by another account meanwhile.

@@ -138,8 +138,7 @@ pub(crate) fn renew(node: &mut dyn Node, path: &WinPath, connector: &Connector) 
     let renewed = cluster.renewed(&current)?;
     let bytes = kubeconfig::render(&renewed, &kubeconfig::namespace(&text).unwrap_or_default())?;
     let (run, command) = (run_id(), RENEW.command.to_owned());
-    let holder =
-        Holder { run: run.clone(), command: command.clone(), pid: std::process::id(), since: Timestamp::now() };
+    let holder = Holder::of(&run, &command, Timestamp::now());
     let _lock = Lock::take(node, &holder, Duration::ZERO, &mut |_| ())?;
     if read(node)? != text {
         let what = format!("{path} was written by another run meanwhile");

@@ -101,11 +101,8 @@ struct Started {
 /// Takes the lock, removes what an interrupted verify left, and says what the user must know.
 fn before(app: &mut App, scene: &mut Scene<'_>, pods: &WithPods) -> Result<Started> {
     check_elevated(scene.node.caller().elevated)?;
-    let holder =
-        Holder { run: app.run.clone(), command: "verify".into(), pid: std::process::id(), since: scene.node.now() };
-    let lock = Lock::take(scene.node, &holder, Duration::ZERO, &mut |_| ())?;
-    let context = app.context(scene.node, &REPAIR, &Choice::default())?;
-    let cluster = context.cluster(scene.node)?.clone();
+    let lock = lock(app, scene.node)?;
+    let cluster = cluster(app, scene.node)?;
     let (address, domain) = scene.ground();
     let ground = Ground {
         node: scene.config.node_name.to_string(),
@@ -125,6 +122,18 @@ fn before(app: &mut App, scene: &mut Scene<'_>, pods: &WithPods) -> Result<Start
     Ok(Started { cluster, ground, notes, _lock: lock })
 }
 
+/// Takes the lock of the runs that change the node.
+fn lock(app: &App, node: &mut dyn Node) -> Result<Lock> {
+    let holder = Holder::of(&app.run, "verify", node.now());
+    Lock::take(node, &holder, Duration::ZERO, &mut |_| ())
+}
+
+/// The cluster as the user logs in.
+fn cluster(app: &mut App, node: &mut dyn Node) -> Result<Cluster> {
+    let context = app.context(node, &REPAIR, &Choice::default())?;
+    context.cluster(node).cloned()
+}
+
 /// Removes what `--demo`, or an interrupted verify, left in the cluster.
 ///
 /// # Errors
@@ -135,10 +144,8 @@ pub(crate) fn remove(app: &mut App, node: &mut dyn Node) -> Result<Ending> {
     if app.global.dry_run {
         return app.would(format!("remove the pods that verify (run {}) left in the cluster", left.run));
     }
-    let holder = Holder { run: app.run.clone(), command: "verify".into(), pid: std::process::id(), since: node.now() };
-    let _lock = Lock::take(node, &holder, Duration::ZERO, &mut |_| ())?;
-    let context = app.context(node, &REPAIR, &Choice::default())?;
-    let cluster = context.cluster(node)?.clone();
+    let _lock = lock(app, node)?;
+    let cluster = cluster(app, node)?;
     let still = ground::remove(node, &cluster, &left, &mut |event| app.event(&event))?;
     if still.is_empty() {
         return app.done(true, format!("removed what verify (run {}) left in the cluster", left.run));
@@ -157,12 +164,9 @@ pub(crate) fn remove_left(app: &mut App, node: &mut dyn Node, demo: bool) -> Res
         app.reporter.tell(&format!("Would remove the pods that verify (run {}) left in the cluster.", left.run));
         return Ok(());
     }
-    let holder = Holder { run: app.run.clone(), command: "verify".into(), pid: std::process::id(), since: node.now() };
-    let _lock = Lock::take(node, &holder, Duration::ZERO, &mut |_| ())?;
-    let removed = app.context(node, &REPAIR, &Choice::default()).and_then(|context| {
-        let cluster = context.cluster(node)?.clone();
-        ground::remove(node, &cluster, &left, &mut |event| app.event(&event))
-    });
+    let _lock = lock(app, node)?;
+    let removed =
+        cluster(app, node).and_then(|cluster| ground::remove(node, &cluster, &left, &mut |event| app.event(&event)));
     match removed {
         Ok(still) if still.is_empty() => {
             app.reporter.tell(&format!("Removed the pods that verify (run {}) left in the cluster.", left.run));
