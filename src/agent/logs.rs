@@ -2,14 +2,14 @@
 //! a reason for a component to stop.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::Role;
-use crate::node::Node;
+use crate::node::{Node, files};
 
 /// When a file is rotated, and how many rotated files are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,12 +46,7 @@ pub fn last_words(node: &dyn Node, role: Role) -> Vec<String> {
 
 /// The last three lines of a log that the component wrote, none longer than a screen shows.
 fn tail(path: &Path) -> io::Result<Vec<String>> {
-    let mut file = File::open(path)?;
-    let size = file.metadata()?.len();
-    file.seek(SeekFrom::Start(size.saturating_sub(TAIL)))?;
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes)?;
-    let text = String::from_utf8_lossy(&bytes);
+    let text = files::end_of(path, TAIL)?;
     let theirs = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.contains(" calicoctl-win: "));
     let mut lines: Vec<String> = theirs.rev().take(3).map(|line| line.chars().take(300).collect()).collect();
     lines.reverse();

@@ -1,7 +1,7 @@
 //! `diagnose`: collects what explains a problem into a zip.
 
 use std::fs::OpenOptions;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, anyhow};
 use jiff::tz::TimeZone;
@@ -15,7 +15,7 @@ use crate::apply::journal::Journal;
 use crate::apply::standing::Standing;
 use crate::diagnose::{Bundle, Diagnosis, Page, Tail};
 use crate::fault::{Exit, Fault};
-use crate::node::{Listing, Node};
+use crate::node::{Listing, Node, files};
 use crate::plan::show::masked;
 use crate::report::document::envelope;
 use crate::report::text::harmless;
@@ -27,7 +27,7 @@ use crate::run::records;
 use crate::values::count;
 
 /// The end of each log that is collected: a service writes 10 MiB before its log is rotated.
-const LOG_BYTES: usize = 1 << 20;
+const LOG_BYTES: u64 = 1 << 20;
 /// The lines of it on the page.
 const LOG_LINES: usize = 60;
 /// The logs of runs that are collected, the newest.
@@ -180,13 +180,12 @@ fn logs_of(node: &dyn Node, bundle: &mut Bundle) -> Vec<Tail> {
     tails
 }
 
-/// The end of a file, from the start of a line.
-fn end_of(path: &std::path::Path) -> Result<String> {
-    let bytes = std::fs::read(path).with_context(|| format!("read {}", path.display()))?;
-    let from = bytes.len().saturating_sub(LOG_BYTES);
-    let end = String::from_utf8_lossy(&bytes[from..]).into_owned();
+/// The end of a log, from the start of a line.
+fn end_of(path: &Path) -> Result<String> {
+    let is_cut = std::fs::metadata(path).is_ok_and(|about| about.len() > LOG_BYTES);
+    let end = files::end_of(path, LOG_BYTES).with_context(|| format!("read {}", path.display()))?;
     Ok(match end.split_once('\n') {
-        Some((_, rest)) if from > 0 => rest.to_owned(),
+        Some((_, rest)) if is_cut => rest.to_owned(),
         _ => end,
     })
 }

@@ -2,7 +2,7 @@
 //! whole.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -160,6 +160,20 @@ fn renamed(entry: &fs::DirEntry) -> Option<String> {
     let (program, number) = name.rsplit_once(RENAMED)?;
     let is_number = !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit());
     is_number.then(|| program.to_owned())
+}
+
+/// The end of a file, at most this many bytes; not from the start of a line.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn end_of(path: &Path, most: u64) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let size = file.metadata()?.len();
+    file.seek(SeekFrom::Start(size.saturating_sub(most)))?;
+    let mut bytes = Vec::new();
+    // It may be written meanwhile.
+    file.take(most).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Appends a line to a file and flushes it to the disk.

@@ -1,10 +1,10 @@
 //! The last lines that one of our services wrote, to show why it did not start.
 
-use std::fs::{self, File};
-use std::io::{Read, Seek, SeekFrom};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use super::files::end_of;
 use crate::calico::services::Role;
 
 /// How many lines are shown, and how much of each.
@@ -37,15 +37,7 @@ pub fn hint(service: &str, log_dir: &Path, own_dir: &Path, since: SystemTime) ->
 
 /// The last lines that are not empty, without terminal control characters.
 fn last_lines(path: &Path) -> Vec<String> {
-    let read = || -> std::io::Result<String> {
-        let mut file = File::open(path)?;
-        let size = file.metadata()?.len();
-        file.seek(SeekFrom::Start(size.saturating_sub(TAIL)))?;
-        let mut bytes = Vec::new();
-        file.take(TAIL).read_to_end(&mut bytes)?;
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
-    };
-    let text = read().unwrap_or_default();
+    let text = end_of(path, TAIL).unwrap_or_default();
     let shown = |line: &str| line.chars().filter(|c| !c.is_control()).take(CHARS).collect::<String>();
     let lines: Vec<String> = text.lines().map(|line| shown(line.trim())).filter(|line| !line.is_empty()).collect();
     lines[lines.len().saturating_sub(LINES)..].to_vec()
@@ -53,6 +45,7 @@ fn last_lines(path: &Path) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
     use std::time::Duration;
 
     use tempfile::TempDir;
