@@ -11,6 +11,7 @@
 mod counted;
 pub mod fault;
 pub mod item;
+mod packed;
 pub mod paths;
 pub mod values;
 pub mod version;

@@ -4,14 +4,16 @@
 //! and warning, `docs/checks.md` with one for every check, and `docs/selftest.md` and `docs/verify.md` with one for
 //! every row of the selftest and every probe of verify. `tests/it/docs.rs` checks that none is missing.
 
-use crate::fault::Exit;
+use std::sync::LazyLock;
 
-const DOCUMENTS: [&str; 4] = [
-    include_str!("../../docs/explain.md"),
-    include_str!("../../docs/checks.md"),
-    include_str!("../../docs/selftest.md"),
-    include_str!("../../docs/verify.md"),
-];
+use crate::fault::Exit;
+use crate::packed::{self, packed};
+
+static DOCUMENTS: LazyLock<[String; 4]> = LazyLock::new(|| {
+    let documents: [&[u8]; 4] =
+        [packed!("explain.md"), packed!("checks.md"), packed!("selftest.md"), packed!("verify.md")];
+    documents.map(packed::text)
+});
 
 /// The section of an id, as Markdown without its heading. Case does not matter, and an exit code may be given by its
 /// number.
@@ -39,7 +41,7 @@ pub fn did_you_mean<'a>(id: &str, others: impl Iterator<Item = &'a str>) -> Vec<
 }
 
 fn sections() -> impl Iterator<Item = (&'static str, &'static str)> {
-    DOCUMENTS.into_iter().flat_map(|document| document.split("\n## ").skip(1)).map(|section| {
+    DOCUMENTS.iter().flat_map(|document| document.split("\n## ").skip(1)).map(|section| {
         let (name, text) = section.split_once('\n').unwrap_or((section, ""));
         // The heading of the next group of ids ends the last section of this one.
         let text = text.find("\n# ").map_or(text, |group| &text[..group]);

@@ -20,7 +20,7 @@ macro_rules! pattern {
 }
 
 /// The base rooms: every room may use them.
-const GROUND: [&str; 7] = ["fault", "values", "yaml", "item", "paths", "version", "counted"];
+const GROUND: [&str; 8] = ["fault", "values", "yaml", "item", "packed", "paths", "version", "counted"];
 
 /// Rooms that only compute: no file system, environment, process, clock, network, Windows.
 const PURE: [&str; 13] = [
@@ -47,6 +47,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("yaml", &[]),
     ("paths", &["values"]),
     ("version", &[]),
+    ("packed", &[]),
     // In tests only: how often something is resolved.
     ("counted", &[]),
     ("item", &["values"]),

@@ -1,14 +1,15 @@
 //! The fields of Calico's CustomResourceDefinitions, from `calico-schemas.txt`.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::resources::Resource;
+use crate::packed::{self, packed};
 
-const TABLE: &str = include_str!("calico-schemas.txt");
+static TABLE: LazyLock<String> = LazyLock::new(|| packed::text(packed!("calico-schemas.txt")));
 
 /// A field and its subfields.
 #[derive(Debug, Clone)]
@@ -71,7 +72,7 @@ pub fn of(resource: &Resource, line: &str) -> Option<&'static Field> {
     if !resource.group.ends_with("projectcalico.org") {
         return None;
     }
-    let all = ALL.get_or_init(|| read(TABLE));
+    let all = ALL.get_or_init(|| read(&TABLE));
     let group = resource.api_version();
     let lines = || all.iter().filter(|((_, of, kind), _)| *of == group && *kind == resource.kind);
     let known = lines().rfind(|((known, ..), _)| *known <= line).or_else(|| lines().next());
@@ -150,7 +151,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(read(TABLE).len(), 4 * calico(Layout::V1).len());
+        assert_eq!(read(&TABLE).len(), 4 * calico(Layout::V1).len());
     }
 
     #[test]
