@@ -15,8 +15,8 @@ pub type Found = (&'static str, String);
 /// An installation, from the definition of its service CalicoNode.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Installation {
-    /// The folder with `config.ps1`; none if the service does not give it, or not as a full path.
-    pub root: Option<WinPath>,
+    /// The folder with `config.ps1`: the scripts' default if the service does not give it as a full path.
+    pub root: WinPath,
     /// Where NSSM writes what the component prints.
     pub log_dir: Option<WinPath>,
     /// What NSSM adds to the component's environment.
@@ -35,11 +35,17 @@ impl Installation {
             (!name.is_empty() && !name.starts_with('-')).then(|| (name.to_owned(), value.to_owned()))
         });
         Some(Self {
-            root: resolved(&script.root).or(directory),
+            root: resolved(&script.root).or(directory).unwrap_or_else(|| WinPath::known(r"C:\CalicoWindows")),
             log_dir: wrapped.stdout.as_deref().and_then(resolved).and_then(|file| file.parent()),
             environment: environment.collect(),
         })
     }
+}
+
+/// The name of the Node in the file `nodename`, which Calico's node startup writes; none if there is no name in it.
+pub fn node_name(file: &str) -> Option<String> {
+    let name = file.trim_start_matches('\u{feff}').trim();
+    (!name.is_empty()).then(|| name.to_owned())
 }
 
 /// The files that the archive, the scripts and Calico itself put into the folder of an installation (reference: section
@@ -270,7 +276,7 @@ mod tests {
             ),
         ]))
         .unwrap();
-        assert_eq!(found.root, Some(WinPath::known(r"D:\Tools\CalicoWindows")));
+        assert_eq!(found.root.as_str(), r"D:\Tools\CalicoWindows");
         assert_eq!(found.log_dir, Some(WinPath::known(r"D:\logs")));
         assert_eq!(found.environment, [("IP".into(), "10.1.2.3".into()), ("A".into(), "b=c".into())]);
 
@@ -279,7 +285,7 @@ mod tests {
         assert_eq!(Installation::of(&ours), None);
 
         let odd = service(&[("AppParameters", text(r"%Calico%\node\node-service.ps1"))]);
-        assert_eq!(Installation::of(&odd).unwrap().root, Some(WinPath::known(r"C:\CalicoWindows")));
+        assert_eq!(Installation::of(&odd).unwrap().root.as_str(), r"C:\CalicoWindows");
         for path in ["%SystemDrive%\\CalicoWindows", "..", "", r"..\..\x"] {
             assert_eq!(resolved(path), None, "{path}");
         }

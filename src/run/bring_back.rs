@@ -7,6 +7,7 @@ use super::app::App;
 use super::context::Operation;
 use super::cordon::After;
 use super::engine;
+use super::import::node_name;
 use super::options::DrainFlags;
 use super::pipeline::{self, Done, Planned, Verb, report};
 use super::sources::Choice;
@@ -89,8 +90,7 @@ fn written_name(node: &dyn Node, standing: &Standing) -> Option<String> {
         (Id::File(path), Some(State::File { sha256, .. })) if path.name() == "nodename" => Some(sha256),
         _ => None,
     })?;
-    let name = std::fs::read_to_string(node.disk(&store::blob(sha256))).ok()?;
-    Some(name.trim_start_matches('\u{feff}').trim().to_owned()).filter(|name| !name.is_empty())
+    node_name(node, &store::blob(sha256))
 }
 
 impl Verb for BroughtBack {

@@ -41,20 +41,18 @@ pub(crate) fn bytes(file: &Path, name: &str) -> Result<Vec<u8>> {
 pub(crate) fn live(node: &dyn Node) -> Result<Imported> {
     let service = calico_node(node)?;
     let found = Installation::of(&service).ok_or_else(not_upstreams)?;
-    let root = found.root.clone().unwrap_or_else(|| WinPath::known(r"C:\CalicoWindows"));
+    let root = found.root.clone();
     let facts = node.facts().context("measure the node")?;
     if let Some(why) = facts.untold(Part::Runtime) {
         bail!("{why}");
     }
     let networks = networks(node)?;
     let (mut notes, mut unread): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
-    let file = paths::config_ps1(&root);
-    let text = if node.disk(&file).exists() {
-        import::decode(file.as_str(), &bytes(&node.disk(&file), file.as_str())?)?
-    } else {
+    let text = config_ps1(node, &root)?.unwrap_or_else(|| {
+        let file = paths::config_ps1(&root);
         notes.push(format!("there is no {file}: what only it says is detected, or has its default"));
         String::new()
-    };
+    });
 
     let runtime = facts.runtime.as_ref();
     let mut source = Source {
@@ -68,11 +66,9 @@ pub(crate) fn live(node: &dyn Node) -> Result<Imported> {
     if let Some(dir) = &found.log_dir {
         source.measured.extend(measured("the service CalicoNode", vec![("CALICO_LOG_DIR", dir.to_string())]));
     }
-    // Node startup writes the name that it used.
-    let name = std::fs::read_to_string(node.disk(&paths::nodename(&root))).unwrap_or_default();
-    let name = name.trim_start_matches('\u{feff}').trim();
-    if !name.is_empty() && name != facts.host_name.to_lowercase() {
-        source.measured.extend(measured("the file nodename", vec![("NODENAME", name.to_owned())]));
+    let name = node_name(node, &paths::nodename(&root));
+    if let Some(name) = name.filter(|name| *name != facts.host_name.to_lowercase()) {
+        source.measured.extend(measured("the file nodename", vec![("NODENAME", name)]));
     }
     let mut fields: Vec<upstream::Found> = Vec::new();
     // The script names the CNI configuration's folder, or else the container runtime does.
@@ -115,6 +111,24 @@ pub(crate) fn live(node: &dyn Node) -> Result<Imported> {
     imported.notes.extend(notes.into_iter().map(remark));
     imported.unread.extend(unread.into_iter().map(remark));
     Ok(imported)
+}
+
+/// The `config.ps1` of the scripts in a folder; none if there is none.
+///
+/// # Errors
+/// `ConfigPs1Unreadable`, or it is no text.
+pub(super) fn config_ps1(node: &dyn Node, root: &WinPath) -> Result<Option<String>> {
+    let file = paths::config_ps1(root);
+    let on_disk = node.disk(&file);
+    if !on_disk.exists() {
+        return Ok(None);
+    }
+    Ok(Some(import::decode(file.as_str(), &bytes(&on_disk, file.as_str())?)?))
+}
+
+/// The name of the Node in a file `nodename` of the node; none if there is none.
+pub(super) fn node_name(node: &dyn Node, file: &WinPath) -> Option<String> {
+    upstream::node_name(&std::fs::read_to_string(node.disk(file)).ok()?)
 }
 
 fn measured(by: &str, found: Vec<upstream::Found>) -> impl Iterator<Item = Measured> {

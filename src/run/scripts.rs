@@ -6,7 +6,7 @@ use std::fs;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::import::{bytes, live};
+use super::import::{config_ps1, live, node_name};
 use crate::apply::marks;
 use crate::apply::standing::Standing;
 use crate::apply::store;
@@ -65,10 +65,9 @@ pub(super) fn found(node: &dyn Node, facts: &NodeFacts) -> Result<Option<Scripts
         }
     }
     let Some(installation) = definition.and_then(Installation::of) else { return Ok(None) };
-    let root = installation.root.clone().unwrap_or_else(|| WinPath::known(r"C:\CalicoWindows"));
-    let name = fs::read_to_string(node.disk(&paths::nodename(&root))).unwrap_or_default();
-    scripts.node_name = Some(name.trim_start_matches('\u{feff}').trim().to_owned()).filter(|name| !name.is_empty());
-    scripts.items.extend(cni(node, facts, &root, installation)?);
+    let root = installation.root.clone();
+    scripts.node_name = node_name(node, &paths::nodename(&root));
+    scripts.items.extend(cni(node, facts, installation)?);
     scripts.items.extend(marks::networks(node)?);
     for (id, state) in node.list(Listing::FirewallRules).context("list the firewall's rules")? {
         if let (Id::Firewall(name), State::Firewall(rule)) = (&id, &state)
@@ -86,15 +85,11 @@ pub(super) fn found(node: &dyn Node, facts: &NodeFacts) -> Result<Option<Scripts
 }
 
 /// The CNI configuration and the plugins; none with policy only, where they are another product's.
-fn cni(node: &dyn Node, facts: &NodeFacts, root: &WinPath, installation: Installation) -> Result<Vec<Id>> {
+fn cni(node: &dyn Node, facts: &NodeFacts, installation: Installation) -> Result<Vec<Id>> {
     let runtime = facts.runtime.as_ref();
-    let file = paths::config_ps1(root);
-    let text = match node.disk(&file).exists() {
-        true => import::decode(file.as_str(), &bytes(&node.disk(&file), file.as_str())?)?,
-        false => String::new(),
-    };
+    let text = config_ps1(node, &installation.root)?.unwrap_or_default();
     let source = Source {
-        root: root.clone(),
+        root: installation.root,
         containerd: Some(runtime.is_none_or(|runtime| runtime.kind == RuntimeKind::Containerd)),
         environment: installation.environment,
         ..Source::file("config.ps1")
