@@ -28,3 +28,20 @@ need_rust() {
     fi
     command -v cc >/dev/null || install_missing gcc libc6-dev
 }
+
+tools=${XDG_CACHE_HOME:-$HOME/.cache}/calicoctl-win/tools
+
+# Puts Python with these packages in the PATH.
+python_tools() { # requirement...
+    local own
+    own=$tools/python-$(printf '%s\n' "$@" | sha256sum | cut -c1-12)
+    if [ ! -e "$own/ready" ]; then
+        install_missing python3 python3-venv
+        rm -rf "$own"
+        mkdir -p "$tools"
+        python3 -m venv "$own"
+        "$own/bin/pip" install --quiet --disable-pip-version-check "$@" >&2
+        touch "$own/ready"
+    fi
+    export PATH="$own/bin:$PATH"
+}

@@ -191,6 +191,7 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 33] = [
         &[
             "render user-data -c node.yaml --program-url https://example.com/calicoctl-win.exe --program-sha256 HEX",
             "render cloud-config -c node.yaml --program-url https://example.com/calicoctl-win.exe --program-sha256 HEX",
+            "render terraform -c node.yaml --program-url https://example.com/calicoctl-win.exe --program-sha256 HEX --module ./terraform",
         ],
     ),
     ("diagnose", &["diagnose", r"diagnose --out C:\Temp\node.zip"]),
@@ -237,15 +238,35 @@ pub enum Render {
     UserData {
         #[command(flatten)]
         program: RenderProgram,
-        /// For EC2Launch v2
-        #[arg(long)]
-        ec2: bool,
+        #[command(flatten)]
+        runner: RenderRunner,
     },
     /// The same as a cloud-config for cloudbase-init
     CloudConfig {
         #[command(flatten)]
         program: RenderProgram,
     },
+    /// A call of the Terraform module, which makes the same script
+    Terraform {
+        #[command(flatten)]
+        program: RenderProgram,
+        #[command(flatten)]
+        runner: RenderRunner,
+        /// Source of the module: a folder, or a URL with its version
+        #[arg(long, value_name = "SOURCE")]
+        module: String,
+    },
+}
+
+/// What runs the script on the machine; cloudbase-init without an option.
+#[derive(Debug, Args)]
+pub struct RenderRunner {
+    /// For EC2Launch v2
+    #[arg(long)]
+    pub ec2: bool,
+    /// For another program: only the script
+    #[arg(long, conflicts_with = "ec2")]
+    pub script: bool,
 }
 
 /// The calicoctl-win.exe that the machine downloads.

@@ -2,14 +2,15 @@
 
 use anyhow::Result;
 
-use super::args::{Render, RenderProgram};
+use super::args::{Render, RenderProgram, RenderRunner};
 use crate::apply::standing::Standing;
 use crate::fault::{Exit, Fault};
-use crate::render::{Program, Runner, cloud_config, user_data};
+use crate::render::{Program, Runner, cloud_config, terraform, user_data};
 use crate::run::Ending;
 use crate::run::app::App;
 use crate::run::options::Source;
 use crate::run::sources::Sources;
+use crate::values::has_login;
 
 pub(crate) fn run(verb: &Render, app: &mut App) -> Result<Ending> {
     if app.global.config.is_empty() && app.global.set.is_empty() {
@@ -20,19 +21,45 @@ pub(crate) fn run(verb: &Render, app: &mut App) -> Result<Ending> {
     let layered = Sources::named(app, &Source::default()).read(None, &Standing::default())?;
     let config = layered.whole_document();
     let text = match verb {
-        Render::UserData { program, ec2 } => {
-            let runner = if *ec2 { Runner::Ec2Launch } else { Runner::CloudbaseInit };
-            user_data(runner, &config, &made(program)?)?
-        }
+        Render::UserData { program, runner } => user_data(chosen(runner), &config, &made(program)?)?,
         Render::CloudConfig { program } => cloud_config(&config, &made(program)?)?,
+        Render::Terraform { program, runner, module } => {
+            terraform(chosen(runner), &config, &made(program)?, pinned(module)?)
+        }
     };
     app.reporter.raw(&text);
     Ok(Ending::Quiet)
 }
 
+const fn chosen(runner: &RenderRunner) -> Runner {
+    match (runner.ec2, runner.script) {
+        (true, _) => Runner::Ec2Launch,
+        (_, true) => Runner::Script,
+        _ => Runner::CloudbaseInit,
+    }
+}
+
+/// The source of a module, which must not change later: a folder, or what is fetched with its version.
+fn pinned(module: &str) -> Result<&str> {
+    let fetched = ["::", "://", "git@", "github.com/"].iter().any(|part| module.contains(part));
+    if fetched && !module.contains("ref=") && !module.contains("checksum=") {
+        return Err(Fault::new(Exit::Usage, "Usage", format!("--module: `{module}` names no version"))
+            .hint("name one, as in git::https://HOST/REPOSITORY.git//packaging/terraform?ref=v0.1.0, or a folder")
+            .into());
+    }
+    Ok(module)
+}
+
 fn made(program: &RenderProgram) -> Result<Program> {
     let url = &program.program_url;
-    if !(url.starts_with("https://") || url.starts_with("http://")) || url.contains(char::is_whitespace) {
+    let character = |c: char| c.is_ascii_alphanumeric() || "._~:/?#@!$&'()*+,;=%[]-".contains(c);
+    if has_login(url) {
+        // The error does not repeat it.
+        return Err(Fault::new(Exit::Usage, "Usage", "--program-url must not have a user or password")
+            .hint("every process on the machine can read its user data; use a URL that needs no login")
+            .into());
+    }
+    if !(url.starts_with("https://") || url.starts_with("http://")) || !url.chars().all(character) {
         return Err(Fault::new(Exit::Usage, "Usage", format!("--program-url: `{url}` is no URL"))
             .hint("write it as https://HOST/calicoctl-win.exe")
             .into());

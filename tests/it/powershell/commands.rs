@@ -161,7 +161,7 @@ const FUNCTIONS: [(&str, &str, Way, &str); 44] = [
 ];
 
 /// The commands without a function: what kubectl does, and what prints text.
-const NO_FUNCTION: [&str; 11] = [
+const NO_FUNCTION: [&str; 12] = [
     "completion",
     "config init",
     "config schema",
@@ -172,6 +172,7 @@ const NO_FUNCTION: [&str; 11] = [
     "node untaint",
     "options",
     "render cloud-config",
+    "render terraform",
     "render user-data",
 ];
 

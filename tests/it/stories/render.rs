@@ -2,10 +2,12 @@
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use serde_json::{Value, json};
+use calicoctl_win::config;
+use regex::Regex;
+use serde_json::{Map, Value, json};
 
 use crate::lab::Lab;
-use crate::powershell;
+use crate::{powershell, project, read};
 
 const PROGRAM: &str = "--program-url https://example.com/calicoctl-win.exe --program-sha256 \
                        9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
@@ -48,7 +50,7 @@ fn user_data_for_cloudbase_init_has_the_whole_config_and_the_pinned_program() {
     ] {
         assert!(script.lines().any(|one| one == line), "{line}: {script}");
     }
-    assert!(!script.contains("{{"), "{script}");
+    assert!(!script.contains("${"), "{script}");
     // The options that it runs are those of `apply`.
     let _applied = Lab::node().run("apply --yes --wait-for-lock=10m --exit-codes=cloudbase-init").exits(0);
 }
@@ -60,6 +62,8 @@ fn user_data_for_ec2_launch_is_kept_for_every_start() {
     is_powershell(script);
     assert_eq!(after, "<persist>true</persist>\r\n");
     assert!(script.contains("--exit-codes=simple") && script.contains("    exit 1\r\n"), "{script}");
+    let alone = lab().bare(&format!("render user-data --script -c node.yaml {PROGRAM}")).exits(0).stdout;
+    assert_eq!(alone, script, "the script alone is for other programs");
 }
 
 #[test]
@@ -72,7 +76,107 @@ fn a_cloud_config_writes_the_script_and_runs_it() {
     is_powershell(&script);
     assert_eq!(config_in(&script)["spec"]["calico"]["version"], "v3.32.1");
     let runs = document["runcmd"][0].as_str().unwrap();
-    assert!(runs.contains(&format!("-File \"{}\"", file["path"].as_str().unwrap())), "{runs}");
+    let (program, command) = runs.strip_suffix('"').unwrap().split_once(" -Command \"").unwrap();
+    assert!(program.starts_with("powershell.exe ") && !command.contains(['"', '%', '\n']), "cmd passes it on: {runs}");
+    is_powershell(command);
+    assert!(command.contains(&format!("& '{}';", file["path"].as_str().unwrap())), "{command}");
+    assert!(command.contains("if ($LASTEXITCODE -ne 1002) { break }"), "cloudbase-init would not try again: {command}");
+}
+
+#[test]
+fn terraform_gets_a_call_of_the_module_with_the_whole_config() {
+    let lab = lab();
+    lab.write(
+        "more.yaml",
+        "metadata: {name: '${x}'}\nspec:\n  calicoNetwork: {cniConfigOverrides: {a.b: [1, {for: null}], c: []}}\n  \
+         kubernetes: {dns: {search: ['%{y}']}}\n",
+    );
+    let words = format!("render terraform --ec2 -c node.yaml -c more.yaml --module ./terraform {PROGRAM}");
+    insta::assert_snapshot!(lab.bare(&words).exits(0).stdout, @r#"
+    # Made by calicoctl-win render terraform.
+    module "calico" {
+      source = "./terraform"
+
+      program_url    = "https://example.com/calicoctl-win.exe"
+      program_sha256 = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+      runner         = "ec2launch"
+      name           = "$${x}"
+      spec = {
+        calico = {
+          version = "v3.32.1"
+        }
+        calicoNetwork = {
+          cniConfigOverrides = {
+            "a.b" = [
+              1,
+              {
+                "for" = null
+              },
+            ]
+            c = []
+          }
+        }
+        kubernetes = {
+          dns = {
+            search = ["%%{y}"]
+          }
+          serviceCIDRs = ["10.96.0.0/12"]
+        }
+      }
+    }
+    "#);
+}
+
+/// After a change of the config: `CALICO_WIN_WRITE_DOCS=1 cargo test --test it render`.
+#[test]
+fn the_terraform_module_knows_every_field_of_the_config() {
+    let rows: Map<String, Value> = config::fields()
+        .filter_map(|field| Some((field.path.strip_prefix("spec.")?.to_owned(), row(&field.takes))))
+        .collect();
+    let text = format!("{:#}\n", Value::from(rows));
+    let path = "packaging/terraform/fields.json";
+    if std::env::var_os("CALICO_WIN_WRITE_DOCS").is_some() {
+        std::fs::write(project().join(path), &text).unwrap();
+    }
+    assert_eq!(read(path), text, "{path} is out of date");
+}
+
+/// What a field takes, and the pattern of its value as JSON.
+fn row(takes: &str) -> Value {
+    let number = Regex::new(r"^a whole number from (-?\d+) to (\d+)$").unwrap();
+    if let Some(found) = number.captures(takes) {
+        let bound = |at: usize| found[at].parse::<i64>().unwrap();
+        return json!({ "takes": takes, "json": "^-?[0-9]+$", "from": bound(1), "to": bound(2) });
+    }
+    let words = Regex::new("`([^`]*)`").unwrap();
+    let mut words: Vec<&str> = words.captures_iter(takes).map(|found| found.get(1).unwrap().as_str()).collect();
+    if words.contains(&"auto") {
+        words.push("");
+    }
+    let words = words.join("|");
+    let pattern = match takes {
+        _ if takes.starts_with("list of `") => format!(r#"^\[("({words})",?)*\]$"#),
+        _ if takes.starts_with("list of ") => r#"^\[("|\])"#.into(),
+        _ if takes == "any fields" || takes.starts_with("names, ") => r"^\{".into(),
+        _ => {
+            let text = if takes.ends_with("text") { "\".*\"".into() } else { format!("\"({words})\"") };
+            let alternatives = [
+                (takes.ends_with("text") || !words.is_empty(), text.as_str()),
+                (takes.ends_with("true or false"), "true|false"),
+                (takes.ends_with("or fields"), r"\{.*\}"),
+            ];
+            let given: Vec<&str> = alternatives.iter().filter(|(given, _)| *given).map(|(_, one)| *one).collect();
+            assert!(!given.is_empty(), "{takes}");
+            format!("^({})$", given.join("|"))
+        }
+    };
+    json!({ "takes": takes, "json": pattern })
+}
+
+#[test]
+fn the_script_of_the_terraform_example_is_powershell() {
+    let text = read("packaging/terraform/examples/kubeadm-etcd/receive.ps1");
+    is_powershell(&text.replace("${path}", r"C:\k\config"));
 }
 
 #[test]
@@ -85,6 +189,14 @@ fn what_cannot_be_rendered_is_refused() {
     assert!(said.contains("--program-sha256"), "{said}");
     let said = refused(&format!("render cloud-config -c node.yaml {}", PROGRAM.replace("https://", "//")), 64);
     assert!(said.contains("`//example.com/calicoctl-win.exe` is no URL"), "{said}");
+    // PowerShell reads a typographic quote as a quote.
+    let said =
+        refused(&format!("render user-data -c node.yaml {}", PROGRAM.replace("calicoctl", "\u{2019};calc;")), 64);
+    assert!(said.contains("is no URL"), "{said}");
+    let said = refused(&format!("render user-data -c node.yaml {}", PROGRAM.replace("//", "//user:hidden@")), 64);
+    assert!(said.contains("must not have a user or password") && !said.contains("hidden"), "{said}");
+    let said = refused(&format!("render terraform -c node.yaml --module git::https://host/a.git//b {PROGRAM}"), 64);
+    assert!(said.contains("names no version"), "{said}");
     let said = refused(&format!("render user-data --set calicoNetwork.vxlan.vxlanVNI=1 {PROGRAM}"), 4);
     assert!(said.contains("vxlanVNI"), "{said}");
 }

@@ -1,9 +1,10 @@
-# Brings this node in line with its config whenever it runs, and changes nothing if it is. Made by calicoctl-win render.
+# Brings this node in line with its config whenever it runs, and changes nothing if it is. Made by calicoctl-win, or by its
+# Terraform module.
 $ErrorActionPreference = 'Stop'
 $ProgressPreference = 'SilentlyContinue'
-$url = '{{url}}'
-$sha256 = '{{sha256}}'
-$config = '{{config}}'
+$url = '${url}'
+$sha256 = '${sha256}'
+$config = '${config}'
 
 # Only administrators may write below Program Files.
 $folder = Join-Path -Path $env:ProgramFiles -ChildPath 'calicoctl-win-setup'
@@ -28,7 +29,7 @@ try {
 } catch {
     # The network may not be up yet.
     Write-Output -InputObject "calicoctl-win was not run: $_"
-    exit {{retry}}
+    exit ${retry}
 }
-& $program apply --yes "--config=$file" --wait-for-lock=10m --exit-codes={{codes}}
+& $program apply --yes "--config=$file" --wait-for-lock=10m --exit-codes=${codes}
 exit $LASTEXITCODE

