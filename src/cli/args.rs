@@ -256,6 +256,11 @@ pub enum Render {
         #[arg(long, value_name = "SOURCE")]
         module: String,
     },
+    /// A playbook with the Ansible role, which downloads this program and applies the config
+    Ansible {
+        #[command(flatten)]
+        program: RenderProgram,
+    },
 }
 
 /// What runs the script on the machine; cloudbase-init without an option.

@@ -1,5 +1,6 @@
 //! What a first boot runs: a script for the machine's user data, which gets this program and runs `apply` with a config.
 
+mod ansible;
 mod terraform;
 
 use anyhow::{Context as _, Result};
@@ -7,6 +8,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
+pub use self::ansible::ansible;
 pub use self::terraform::terraform;
 use crate::values::Sha256;
 

@@ -161,7 +161,7 @@ const FUNCTIONS: [(&str, &str, Way, &str); 44] = [
 ];
 
 /// The commands without a function: what kubectl does, and what prints text.
-const NO_FUNCTION: [&str; 12] = [
+const NO_FUNCTION: [&str; 13] = [
     "completion",
     "config init",
     "config schema",
@@ -171,6 +171,7 @@ const NO_FUNCTION: [&str; 12] = [
     "node uncordon",
     "node untaint",
     "options",
+    "render ansible",
     "render cloud-config",
     "render terraform",
     "render user-data",

@@ -127,6 +127,36 @@ fn terraform_gets_a_call_of_the_module_with_the_whole_config() {
     "#);
 }
 
+#[test]
+fn ansible_gets_a_playbook_with_the_whole_config_as_it_is() {
+    let lab = lab();
+    lab.write("more.yaml", "spec: {kubernetes: {dns: {search: ['{{ a }}{%', '{b}', 'yes']}}}\n");
+    let text = lab.bare(&format!("render ansible -c node.yaml -c more.yaml {PROGRAM}")).exits(0).stdout;
+    insta::assert_snapshot!(text, @r#"
+    # Made by calicoctl-win render ansible.
+    ---
+    - name: Calico on the Windows nodes
+      hosts: windows
+      roles:
+      - role: calicoctl_win
+        vars:
+          calicoctl_win_url: https://example.com/calicoctl-win.exe
+          calicoctl_win_sha256: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
+          calicoctl_win_config:
+            spec:
+              calico:
+                version: v3.32.1
+              kubernetes:
+                dns:
+                  search:
+                  - "{{ '{' }}{{ '{' }} a }}{{ '{' }}%"
+                  - "{b}"
+                  - "yes"
+                serviceCIDRs:
+                - 10.96.0.0/12
+    "#);
+}
+
 /// After a change of the config: `CALICO_WIN_WRITE_DOCS=1 cargo test --test it render`.
 #[test]
 fn the_terraform_module_knows_every_field_of_the_config() {
