@@ -1,74 +1,139 @@
 #!/usr/bin/env bash
-# Builds the release files in target/artifacts: the Windows zip, the Linux archive, SHA256SUMS. The same commit and
-# tools give the same bytes.
+# Builds the release files in target/artifacts. docs/packages.md says what they are. The same commit and tools give the
+# same bytes.
 #
-#   packaging/release.sh              builds both and packs them
-#   packaging/release.sh --check EXE  packs an executable twice and compares; builds nothing
+#   packaging/release.sh                    builds the executables and packs them
+#   packaging/release.sh --check EXE LINUX  packs two executables twice, compares and checks the files; builds nothing
+#
+# From the environment, all optional:
+#   CALICOCTL_WIN_RELEASE_URL   the folder where the files will be downloaded; without it no manifests are made
+#   CALICOCTL_WIN_SIGNING_KEY, CALICOCTL_WIN_SIGNING_CERTIFICATES
+#                               sign the .exe and the MSI: a private key and its certificates, as PEM
+#   CALICOCTL_WIN_TIMESTAMP_URL a server that confirms the time of the signatures; their bytes differ each time
 set -euo pipefail
-source "$(dirname "$0")/lib.sh"
-install_missing zip unzip
-out=$PWD/target/artifacts
-version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
-# The time of the commit, unless the packager sets another one; a fixed time outside a git clone.
-epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 1767225600)}
+source "$(dirname "$0")/pack.sh"
+install_missing zip unzip wixl msitools faketime python3 osslsigncode openssl
+# What wixl, cargo-cyclonedx and nupkg.py write as the time.
+export SOURCE_DATE_EPOCH=$epoch
+windows=calicoctl-win-$version-x86_64-windows
+linux=calicoctl-win-$version-x86_64-linux
 
-# Creates a folder with the content of both archives.
-stage() { # executable, name of the archive without ending
-    local folder=$work/$2
+# Signs a file with the key in the environment.
+sign() { # file
+    [ -n "${CALICOCTL_WIN_SIGNING_KEY:-}" ] || return 0
+    # Files that only this user can read: a key must not be in an argument.
+    local key=$work/signing-key certificates=$work/signing-certificates stamp=(-time "$epoch")
+    (umask 077 && printf '%s\n' "$CALICOCTL_WIN_SIGNING_KEY" >"$key")
+    printf '%s\n' "${CALICOCTL_WIN_SIGNING_CERTIFICATES:?must be set with the key}" >"$certificates"
+    [ -z "${CALICOCTL_WIN_TIMESTAMP_URL:-}" ] || stamp=(-ts "$CALICOCTL_WIN_TIMESTAMP_URL")
+    osslsigncode sign -certs "$certificates" -key "$key" -h sha256 -n calicoctl-win "${stamp[@]}" \
+        -in "$1" -out "$work/signed" >/dev/null
+    rm "$key"
+    mv "$work/signed" "$1"
+}
+
+# Fills a folder with the completion scripts, which are the same on every system.
+completions() { # executable of this machine, folder
+    mkdir -p "$2"
+    "$1" completion bash >"$2/calicoctl-win.bash"
+    "$1" completion zsh >"$2/_calicoctl-win"
+    "$1" completion fish >"$2/calicoctl-win.fish"
+    "$1" completion powershell >"$2/calicoctl-win.ps1"
+}
+
+pack_zip() { # signed executable, executable of this machine, where to
+    local folder=$work/$windows
+    rm -rf "$folder"
+    stage_windows "$1" "$folder"
+    completions "$2" "$folder/completion"
+    date_all "$folder"
+    # Names sorted, no folders, no users or extra times; zip writes local time, so UTC.
+    (cd "$work" && find "$windows" -type f | LC_ALL=C sort | TZ=UTC zip -q -9 -X -D "$3/$windows.zip" -@)
+}
+
+pack_tar() { # executable of this machine, where to
+    local folder=$work/$linux
     rm -rf "$folder"
     mkdir -p "$folder"
-    install -m 755 "$1" "$folder/"
+    install -m 755 "$1" "$folder/calicoctl-win"
     install -m 644 LICENSE README.md CHANGELOG.md "$folder/"
+    completions "$1" "$folder/completion"
+    tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$epoch" -C "$work" -c "$linux" |
+        gzip -9 -n >"$2/$linux.tar.gz"
 }
 
-# Gives all of an archive's content the one time.
-date_all() { # name of the archive without ending
-    find "$work/$1" -exec touch --no-dereference --date "@$epoch" {} +
+# The PowerShell module as a repository of modules takes it. The tags are those by which Find-Module finds functions.
+pack_module() { # where to
+    local module=packaging/powershell/CalicoctlWin functions tags="PSModule PSEdition_Desktop PSEdition_Core" function
+    functions=$(sed -n "s/^        '\([A-Z][A-Za-z]*-Calico[A-Za-z]*\)',\{0,1\}$/\1/p" "$module/CalicoctlWin.psd1")
+    tags+=" PSIncludes_Function"
+    for function in $functions; do tags+=" PSFunction_$function PSCommand_$function"; done
+    tags+=" Calico Kubernetes Windows CNI HNS"
+    sed -e "s/@VERSION@/$version/" -e "s/@TAGS@/$tags/" packaging/powershell/CalicoctlWin.nuspec >"$work/CalicoctlWin.nuspec"
+    packaging/nupkg.py "$work/CalicoctlWin.nuspec" "$module" "$1/CalicoctlWin.$version.nupkg"
 }
 
-pack_zip() { # executable, where to
-    local name=calicoctl-win-$version-x86_64-windows
-    stage "$1" "$name"
-    # The PowerShell module, and the scripts with the names of Calico's own.
-    cp -r packaging/powershell/CalicoctlWin packaging/powershell/scripts "$work/$name/"
-    find "$work/$name" -type f -name '*.ps*1*' -exec chmod 644 {} +
-    date_all "$name"
-    rm -f "$2/$name.zip"
-    # Names sorted, no folders, no users or extra times; zip writes local time, so UTC.
-    (cd "$work" && find "$name" -type f | LC_ALL=C sort | TZ=UTC zip -q -9 -X -D "$2/$name.zip" -@)
+# What the .exe is built from, by cargo-cyclonedx. It names the folder of the sources, which is another one elsewhere.
+pack_sbom() { # where to
+    cargo_tool cargo-cyclonedx 0.5.9
+    cargo cyclonedx --format json --spec-version 1.5 --target x86_64-pc-windows-gnu --override-filename sbom --quiet
+    sed "s|path+file://$PWD|path+file:///calicoctl-win|g" sbom.json >"$1/calicoctl-win-$version.cdx.json"
+    rm sbom.json
 }
 
-pack_tar() { # executable, where to
-    local name=calicoctl-win-$version-x86_64-linux
-    stage "$1" "$name"
-    date_all "$name"
-    tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$epoch" -C "$work" -c "$name" |
-        gzip -9 -n >"$2/$name.tar.gz"
+# The manifests of winget, Scoop and Chocolatey for the packed files.
+manifests() { # where to
+    [ -n "${CALICOCTL_WIN_RELEASE_URL:-}" ] || return 0
+    local fill=(-e "s|@VERSION@|$version|g" -e "s|@URL@|${CALICOCTL_WIN_RELEASE_URL%/}|g"
+        -e "s|@MSI_SHA256@|$(sha256 "$1/$windows.msi")|g" -e "s|@ZIP_SHA256@|$(sha256 "$1/$windows.zip")|g"
+        -e "s|@PRODUCT_CODE@|$(product_code "$version")|g" -e "s|@UPGRADE_CODE@|$upgrade_code|g") file chocolatey=$work/chocolatey
+    mkdir -p "$1/winget" "$1/scoop"
+    rm -rf "$chocolatey"
+    mkdir -p "$chocolatey/content/tools"
+    for file in packaging/winget/*.yaml; do sed "${fill[@]}" "$file" >"$1/winget/${file##*/}"; done
+    sed "${fill[@]}" packaging/scoop/calicoctl-win.json >"$1/scoop/calicoctl-win.json"
+    sed "${fill[@]}" packaging/chocolatey/calicoctl-win.nuspec >"$chocolatey/calicoctl-win.nuspec"
+    sed "${fill[@]}" packaging/chocolatey/tools/chocolateyinstall.ps1 >"$chocolatey/content/tools/chocolateyinstall.ps1"
+    packaging/nupkg.py "$chocolatey/calicoctl-win.nuspec" "$chocolatey/content" "$1/calicoctl-win.$version.nupkg"
 }
 
-sums() { # where
-    (cd "$1" && sha256sum -- *.zip *.tar.gz 2>/dev/null >SHA256SUMS || sha256sum -- *.zip >SHA256SUMS)
+pack() { # executable for Windows, executable of this machine, where to
+    mkdir -p "$3"
+    install -m 755 "$1" "$3/$windows.exe"
+    sign "$3/$windows.exe"
+    pack_zip "$3/$windows.exe" "$2" "$3"
+    packaging/msi/build.sh "$3/$windows.exe" "$version" "$3/$windows.msi"
+    sign "$3/$windows.msi"
+    pack_tar "$2" "$3"
+    pack_module "$3"
+    pack_sbom "$3"
+    manifests "$3"
+    (cd "$3" && find . -type f ! -name SHA256SUMS -printf '%P\0' | LC_ALL=C sort -z | xargs -0 sha256sum >"$work/sums" &&
+        mv "$work/sums" SHA256SUMS)
 }
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 if [ "${1:-}" = --check ]; then
-    exe=${2:?which executable?}
-    for turn in one two; do
-        mkdir "$work/$turn"
-        pack_zip "$exe" "$work/$turn"
-        sums "$work/$turn"
-    done
-    cmp "$work"/{one,two}/calicoctl-win-"$version"-x86_64-windows.zip
-    cmp "$work"/{one,two}/SHA256SUMS
-    unzip -tq "$work/one/calicoctl-win-$version-x86_64-windows.zip"
-    echo "the same bytes twice: $(cut -c1-12 "$work/one/SHA256SUMS")"
+    exe=${2:?which executable for Windows?} own=${3:?which executable of this machine?}
+    make_ca "$work/ca"
+    CALICOCTL_WIN_SIGNING_KEY=$(cat "$work/ca/key.pem")
+    CALICOCTL_WIN_SIGNING_CERTIFICATES=$(cat "$work/ca/certificate.pem")
+    export CALICOCTL_WIN_SIGNING_KEY CALICOCTL_WIN_SIGNING_CERTIFICATES
+    export CALICOCTL_WIN_RELEASE_URL=https://example.com/calicoctl-win/$version
+    for turn in one two; do pack "$exe" "$own" "$work/$turn"; done
+    diff -r "$work/one" "$work/two"
+    echo "the same bytes twice:"
+    cat "$work/one/SHA256SUMS"
+    packaging/packages-check.sh "$work/one" "$work/ca/ca.pem"
     exit
 fi
 
 need_rust
 packaging/wine/prepare.sh
+install_missing musl-tools
+rustup target add x86_64-unknown-linux-musl
 # No path of this machine, and no time of day, in the build.
 cargo_home=${CARGO_HOME:-$HOME/.cargo}
 RUSTFLAGS="--remap-path-prefix=$PWD=."
@@ -77,12 +142,14 @@ for registry in "$cargo_home"/registry/src/*; do
 done
 export RUSTFLAGS
 cargo fetch --locked --quiet
-cargo build --locked --profile dist --bin calicoctl-win --target x86_64-unknown-linux-gnu
+# Static: for pipelines, whatever their image is.
+CC_x86_64_unknown_linux_musl=musl-gcc cargo build --locked --profile dist --bin calicoctl-win --target x86_64-unknown-linux-musl
 exe=$(RUSTFLAGS="$RUSTFLAGS -Clink-arg=-Wl,--no-insert-timestamp" packaging/wine/build.sh --profile dist)
 
+out=$PWD/target/artifacts
 rm -rf "$out"
-mkdir -p "$out"
-pack_zip "$exe" "$out"
-pack_tar target/x86_64-unknown-linux-gnu/dist/calicoctl-win "$out"
-sums "$out"
+pack "$exe" target/x86_64-unknown-linux-musl/dist/calicoctl-win "$out"
+[ -n "${CALICOCTL_WIN_SIGNING_KEY:-}" ] || echo "not signed: CALICOCTL_WIN_SIGNING_KEY is not set" >&2
+[ -n "${CALICOCTL_WIN_RELEASE_URL:-}" ] || echo "no manifests: CALICOCTL_WIN_RELEASE_URL is not set" >&2
+packaging/packages-check.sh "$out"
 cat "$out/SHA256SUMS"

@@ -62,7 +62,7 @@ const PHRASES: [(&str, &str); 48] = [
 const FOLDERS: [(&str, &[&str]); 6] = [
     ("docs", &["md", "yaml", "json", "py", "ps1"]),
     ("templates", &["yaml", "json"]),
-    ("packaging", &["sh", "py", "c", "awk", "toml"]),
+    ("packaging", &["sh", "py", "c", "awk", "toml", "wxs", "yaml", "json", "nuspec"]),
     ("tests/windows", &["c", "h", "sh", "rc"]),
     ("tests/real", &["go"]),
     (".github", &["yml"]),

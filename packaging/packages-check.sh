@@ -1,0 +1,122 @@
+#!/usr/bin/env bash
+# Checks the release files in a folder with the tools and schemas of those who will read them.
+#
+#   packaging/packages-check.sh FOLDER     what is in it
+#   packaging/packages-check.sh FOLDER CA  and that the .exe and the MSI are signed by this CA, a PEM file
+set -euo pipefail
+folder=$(realpath -m "$1")
+ca=${2:+$(realpath -m "$2")}
+source "$(dirname "$0")/pack.sh"
+
+install_missing unzip msitools libxml2-utils osslsigncode openssl bash zsh fish python3 python3-venv
+schemas=$PWD/tests/fixtures/schemas
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$folder"
+windows=$folder/calicoctl-win-$version-x86_64-windows
+
+fail() { # what
+    echo "error: $1" >&2
+    exit 1
+}
+
+# The checks, a function each.
+sums() {
+    sha256sum --check --quiet SHA256SUMS
+    [ "$(find . -type f ! -name SHA256SUMS | wc -l)" = "$(wc -l <SHA256SUMS)" ] || fail "a file is not in SHA256SUMS"
+}
+
+archives() {
+    unzip -tq "$windows.zip" >/dev/null
+    unzip -q "$windows.zip" -d "$work/zip"
+    tar -xzf "calicoctl-win-$version-x86_64-linux.tar.gz" -C "$work"
+    cmp "$windows.exe" "$work/zip/${windows##*/}/calicoctl-win.exe"
+    [ "$("$work/calicoctl-win-$version-x86_64-linux/calicoctl-win" version)" = "calicoctl-win $version" ]
+}
+
+completion() {
+    local of
+    for of in "$work/zip/${windows##*/}/completion" "$work/calicoctl-win-$version-x86_64-linux/completion"; do
+        bash -n "$of/calicoctl-win.bash"
+        zsh -n "$of/_calicoctl-win"
+        fish --no-execute "$of/calicoctl-win.fish"
+        grep -q Register-ArgumentCompleter "$of/calicoctl-win.ps1"
+    done
+}
+
+# The MSI has the files of the zip, but no completion: those names are of other shells.
+msi() {
+    msiextract -C "$work/msi" "$windows.msi" >/dev/null
+    cmp "$windows.exe" "$(find "$work/msi" -name calicoctl-win.exe)"
+    (cd "$work/zip/${windows##*/}" && find . -type f ! -path './completion/*' -printf '%f\n' | sort) >"$work/in-zip"
+    find "$work/msi" -type f -printf '%f\n' | sort | diff - "$work/in-zip"
+}
+
+signatures() {
+    local file
+    for file in "$windows.exe" "$windows.msi"; do
+        osslsigncode verify -CAfile "$ca" -in "$file" >"$work/said" || { cat "$work/said"; fail "$file is not signed"; }
+        # A file that was changed, and another CA, are refused.
+        cp "$file" "$work/changed"
+        printf 'x' | dd of="$work/changed" bs=1 seek=$(($(stat -c %s "$file") / 2)) conv=notrunc status=none
+        ! osslsigncode verify -CAfile "$ca" -in "$work/changed" >/dev/null 2>&1 || fail "a changed ${file##*/} is accepted"
+        ! osslsigncode verify -CAfile "$work/other/ca.pem" -in "$file" >/dev/null 2>&1 || fail "any CA is accepted"
+    done
+}
+
+nuget() { # package
+    rm -rf "$work/nupkg"
+    unzip -q "$1" -d "$work/nupkg"
+    xmllint --noout --schema "$schemas/nuspec.xsd" "$work"/nupkg/*.nuspec
+    xmllint --noout "$work/nupkg/[Content_Types].xml" "$work/nupkg/_rels/.rels"
+}
+
+module() {
+    nuget "CalicoctlWin.$version.nupkg"
+    local file
+    for file in CalicoctlWin.psd1 CalicoctlWin.psm1 Commands.ps1 CalicoctlWin.Format.ps1xml; do
+        cmp "$work/nupkg/$file" "$work/zip/${windows##*/}/CalicoctlWin/$file"
+    done
+}
+
+sbom() {
+    python - "calicoctl-win-$version.cdx.json" <<'PYTHON'
+import json, sys
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+text = open(sys.argv[1]).read()
+found = JsonStrictValidator(SchemaVersion.from_version(json.loads(text)["specVersion"])).validate_str(text)
+sys.exit(str(found) if found else 0)
+PYTHON
+    ! grep -nE 'file:///(work|root|home)' "calicoctl-win-$version.cdx.json" || fail "the SBOM names a folder of this machine"
+}
+
+manifests() {
+    local of=$schemas/winget/manifest
+    check-jsonschema --schemafile "$of.version.1.28.0.json" winget/calicoctl-win.calicoctl-win.yaml
+    check-jsonschema --schemafile "$of.installer.1.28.0.json" winget/*.installer.yaml
+    check-jsonschema --schemafile "$of.defaultLocale.1.28.0.json" winget/*.locale.*.yaml
+    check-jsonschema --schemafile "$schemas/scoop.json" scoop/calicoctl-win.json
+    nuget "calicoctl-win.$version.nupkg"
+    ! grep -rn '@[A-Z_0-9]*@' winget scoop "$work/nupkg" || fail "a manifest is not filled in"
+    local name code
+    for name in ProductCode UpgradeCode; do
+        code=$(msiinfo export "$windows.msi" Property | tr -d '\r' | sed -n "s/^$name\t//p")
+        grep -qF "$name: \"$code\"" winget/*.installer.yaml || fail "the $name of winget is not the MSI's, $code"
+    done
+    grep -qF "$(sha256 "$windows.msi")" winget/*.installer.yaml
+    grep -qF "$(sha256 "$windows.msi")" "$work/nupkg/tools/chocolateyinstall.ps1"
+    grep -qF "$(sha256 "$windows.zip")" scoop/calicoctl-win.json
+}
+
+python_tools check-jsonschema==0.39.0 'cyclonedx-python-lib[json-validation]==11.12.0'
+checks=(sums archives completion msi module sbom)
+[ ! -d winget ] || checks+=(manifests)
+if [ -n "$ca" ]; then
+    make_ca "$work/other"
+    checks+=(signatures)
+fi
+for check in "${checks[@]}"; do
+    "$check"
+    echo "checked: $check"
+done
