@@ -7,8 +7,8 @@
 set -euo pipefail
 source "$(dirname "$0")/lib.sh"
 need_rust
-# Tests load the completions in these shells, and run the scripts of the docs.
-install_missing bash zsh fish python3
+# Tests load the completions in these shells, run the scripts of the docs, and pack the MSI.
+install_missing bash zsh fish python3 wixl msitools faketime
 
 if command -v apt-get >/dev/null || { command -v wine && command -v x86_64-w64-mingw32-gcc; } >/dev/null; then
     packaging/wine/prepare.sh

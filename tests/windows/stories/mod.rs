@@ -22,6 +22,8 @@ mod kube_proxy;
 #[cfg(not(windows))]
 mod kubelet;
 #[cfg(not(windows))]
+mod packages;
+#[cfg(not(windows))]
 mod power;
 #[cfg(not(windows))]
 mod proof;
