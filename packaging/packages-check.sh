@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Checks the release files in a folder with the tools and schemas of those who will read them.
 #
-#   packaging/packages-check.sh FOLDER     what is in it
-#   packaging/packages-check.sh FOLDER CA  and that the .exe and the MSI are signed by this CA, a PEM file
+#   packaging/packages-check.sh FOLDER     a release
+#   packaging/packages-check.sh FOLDER CA  what `release.sh --check` packs: signed by this CA, a PEM file, not auditable
 set -euo pipefail
 folder=$(realpath -m "$1")
 ca=${2:+$(realpath -m "$2")}
@@ -77,6 +77,12 @@ module() {
     for file in CalicoctlWin.psd1 CalicoctlWin.psm1 Commands.ps1 CalicoctlWin.Format.ps1xml; do
         cmp "$work/nupkg/$file" "$work/zip/${windows##*/}/CalicoctlWin/$file"
     done
+    local tags functions
+    tags=$(xmllint --xpath 'string(//*[local-name()="tags"])' "$work/nupkg/CalicoctlWin.nuspec")
+    functions=$(grep -c "^        '[A-Z][A-Za-z]*-Calico" "$work/nupkg/CalicoctlWin.psd1")
+    [ "$(grep -o PSFunction_ <<<"$tags" | wc -l)" = "$functions" ] || fail "the tags do not have each function"
+    # The PowerShell Gallery's limit.
+    [ ${#tags} -lt 4000 ] || fail "the tags have ${#tags} characters"
 }
 
 sbom() {
@@ -89,6 +95,22 @@ found = JsonStrictValidator(SchemaVersion.from_version(json.loads(text)["specVer
 sys.exit(str(found) if found else 0)
 PYTHON
     ! grep -nE 'file:///(work|root|home)' "calicoctl-win-$version.cdx.json" || fail "the SBOM names a folder of this machine"
+}
+
+# The dependencies that cargo-auditable wrote into the executables are in the SBOM.
+auditable() {
+    x86_64-w64-mingw32-objcopy --dump-section ".dep-v0=$work/windows.dep" "$windows.exe" "$work/copy"
+    objcopy --dump-section ".dep-v0=$work/linux.dep" "$work/calicoctl-win-$version-x86_64-linux/calicoctl-win" "$work/copy"
+    python - "calicoctl-win-$version.cdx.json" "$work/windows.dep" "$work/linux.dep" <<'PYTHON'
+import json, sys, zlib
+listed = {(one["name"], one["version"]) for one in json.load(open(sys.argv[1]))["components"]}
+for path in sys.argv[2:]:
+    packages = json.loads(zlib.decompressobj().decompress(open(path, "rb").read()))["packages"]
+    built = {(one["name"], one["version"]) for one in packages if not one.get("root")}
+    missing = sorted(built - listed) if "windows" in path else []
+    if len(built) < 100 or missing:
+        sys.exit(f"{path}: {len(built)} dependencies, not in the SBOM: {missing}")
+PYTHON
 }
 
 manifests() {
@@ -115,6 +137,8 @@ checks=(sums archives completion msi module sbom)
 if [ -n "$ca" ]; then
     make_ca "$work/other"
     checks+=(signatures)
+else
+    checks+=(auditable)
 fi
 for check in "${checks[@]}"; do
     "$check"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the release files in target/artifacts. docs/packages.md says what they are. The same commit and tools give the
+# Builds the release files in target/artifacts. docs/getting.md says what they are. The same commit and tools give the
 # same bytes.
 #
 #   packaging/release.sh                    builds the executables and packs them
@@ -8,22 +8,25 @@
 # From the environment, all optional:
 #   CALICOCTL_WIN_RELEASE_URL   the folder where the files will be downloaded; without it no manifests are made
 #   CALICOCTL_WIN_SIGNING_KEY, CALICOCTL_WIN_SIGNING_CERTIFICATES
-#                               sign the .exe and the MSI: a private key and its certificates, as PEM
+#                               sign the .exe and the MSI: a private key and its certificates, as PEM text
 #   CALICOCTL_WIN_TIMESTAMP_URL a server that confirms the time of the signatures; their bytes differ each time
 set -euo pipefail
 source "$(dirname "$0")/pack.sh"
 install_missing zip unzip wixl msitools faketime python3 osslsigncode openssl
 # What wixl, cargo-cyclonedx and nupkg.py write as the time.
 export SOURCE_DATE_EPOCH=$epoch
+# No program that this runs, except osslsigncode, gets the key.
+signing_key=${CALICOCTL_WIN_SIGNING_KEY:-}
+unset CALICOCTL_WIN_SIGNING_KEY
 windows=calicoctl-win-$version-x86_64-windows
 linux=calicoctl-win-$version-x86_64-linux
 
 # Signs a file with the key in the environment.
 sign() { # file
-    [ -n "${CALICOCTL_WIN_SIGNING_KEY:-}" ] || return 0
+    [ -n "$signing_key" ] || return 0
     # Files that only this user can read: a key must not be in an argument.
     local key=$work/signing-key certificates=$work/signing-certificates stamp=(-time "$epoch")
-    (umask 077 && printf '%s\n' "$CALICOCTL_WIN_SIGNING_KEY" >"$key")
+    (umask 077 && printf '%s\n' "$signing_key" >"$key")
     printf '%s\n' "${CALICOCTL_WIN_SIGNING_CERTIFICATES:?must be set with the key}" >"$certificates"
     [ -z "${CALICOCTL_WIN_TIMESTAMP_URL:-}" ] || stamp=(-ts "$CALICOCTL_WIN_TIMESTAMP_URL")
     osslsigncode sign -certs "$certificates" -key "$key" -h sha256 -n calicoctl-win "${stamp[@]}" \
@@ -64,9 +67,9 @@ pack_tar() { # executable of this machine, where to
 
 # The PowerShell module as a repository of modules takes it. The tags are those by which Find-Module finds functions.
 pack_module() { # where to
-    local module=packaging/powershell/CalicoctlWin functions tags="PSModule PSEdition_Desktop PSEdition_Core" function
+    local module=packaging/powershell/CalicoctlWin functions function
+    local tags="PSModule PSEdition_Desktop PSEdition_Core PSIncludes_Function"
     functions=$(sed -n "s/^        '\([A-Z][A-Za-z]*-Calico[A-Za-z]*\)',\{0,1\}$/\1/p" "$module/CalicoctlWin.psd1")
-    tags+=" PSIncludes_Function"
     for function in $functions; do tags+=" PSFunction_$function PSCommand_$function"; done
     tags+=" Calico Kubernetes Windows CNI HNS"
     sed -e "s/@VERSION@/$version/" -e "s/@TAGS@/$tags/" packaging/powershell/CalicoctlWin.nuspec >"$work/CalicoctlWin.nuspec"
@@ -112,16 +115,16 @@ pack() { # executable for Windows, executable of this machine, where to
         mv "$work/sums" SHA256SUMS)
 }
 
+need_rust
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 if [ "${1:-}" = --check ]; then
     exe=${2:?which executable for Windows?} own=${3:?which executable of this machine?}
     make_ca "$work/ca"
-    CALICOCTL_WIN_SIGNING_KEY=$(cat "$work/ca/key.pem")
+    signing_key=$(cat "$work/ca/key.pem")
     CALICOCTL_WIN_SIGNING_CERTIFICATES=$(cat "$work/ca/certificate.pem")
-    export CALICOCTL_WIN_SIGNING_KEY CALICOCTL_WIN_SIGNING_CERTIFICATES
-    export CALICOCTL_WIN_RELEASE_URL=https://example.com/calicoctl-win/$version
+    CALICOCTL_WIN_RELEASE_URL=https://example.com/calicoctl-win/$version
     for turn in one two; do pack "$exe" "$own" "$work/$turn"; done
     diff -r "$work/one" "$work/two"
     echo "the same bytes twice:"
@@ -130,7 +133,6 @@ if [ "${1:-}" = --check ]; then
     exit
 fi
 
-need_rust
 packaging/wine/prepare.sh
 install_missing musl-tools
 rustup target add x86_64-unknown-linux-musl
@@ -142,14 +144,19 @@ for registry in "$cargo_home"/registry/src/*; do
 done
 export RUSTFLAGS
 cargo fetch --locked --quiet
+# cargo-auditable adds the list of dependencies to the executable, 4 kB, so that scanners find what is in it.
+cargo_tool cargo-auditable 0.7.7
 # Static: for pipelines, whatever their image is.
-CC_x86_64_unknown_linux_musl=musl-gcc cargo build --locked --profile dist --bin calicoctl-win --target x86_64-unknown-linux-musl
-exe=$(RUSTFLAGS="$RUSTFLAGS -Clink-arg=-Wl,--no-insert-timestamp" packaging/wine/build.sh --profile dist)
+own=$PWD/target/x86_64-unknown-linux-musl/dist/calicoctl-win
+CC_x86_64_unknown_linux_musl=musl-gcc cargo auditable build --locked --profile dist --bin calicoctl-win \
+    --target x86_64-unknown-linux-musl
+exe=$(RUSTFLAGS="$RUSTFLAGS -Clink-arg=-Wl,--no-insert-timestamp" CARGO_BUILD='cargo auditable' \
+    packaging/wine/build.sh --profile dist)
 
 out=$PWD/target/artifacts
 rm -rf "$out"
-pack "$exe" target/x86_64-unknown-linux-musl/dist/calicoctl-win "$out"
-[ -n "${CALICOCTL_WIN_SIGNING_KEY:-}" ] || echo "not signed: CALICOCTL_WIN_SIGNING_KEY is not set" >&2
+pack "$exe" "$own" "$out"
+[ -n "$signing_key" ] || echo "not signed: CALICOCTL_WIN_SIGNING_KEY is not set" >&2
 [ -n "${CALICOCTL_WIN_RELEASE_URL:-}" ] || echo "no manifests: CALICOCTL_WIN_RELEASE_URL is not set" >&2
 packaging/packages-check.sh "$out"
 cat "$out/SHA256SUMS"

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Builds calicoctl-win.exe on Linux and prints its path. Accepts cargo's options: --profile dist. Without options, it is
-# the executable that the tests run.
+# the executable that the tests run. CARGO_BUILD is what builds, instead of cargo.
 set -euo pipefail
 source "$(dirname "$0")/../lib.sh"
 target=x86_64-pc-windows-gnu
 build=(build --locked --target "$target" --bin calicoctl-win --message-format json-render-diagnostics "$@")
 
 if rustup target list --installed 2>/dev/null | grep -qx "$target"; then
-    messages=$(cargo "${build[@]}")
+    # shellcheck disable=SC2086 # CARGO_BUILD is a command with arguments
+    messages=$(${CARGO_BUILD:-cargo} "${build[@]}")
 else
     # Debian's compiler has no Windows target either, but the source of its standard library. It gets its own target
     # folder: two compilers in one would discard each other's work.

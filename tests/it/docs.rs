@@ -260,7 +260,7 @@ fn every_command_in_a_hint_is_one_that_the_program_has() {
 }
 
 /// Options of other programs in the texts.
-const OTHER_PROGRAMS: [&str; 46] = [
+const OTHER_PROGRAMS: [&str; 49] = [
     // kubectl, kubeadm and calicoctl
     "--client",
     "--clusterrole",
@@ -313,6 +313,10 @@ const OTHER_PROGRAMS: [&str; 46] = [
     "--nocapture",
     "--target",
     "--test",
+    // winget, choco
+    "--enable",
+    "--manifest",
+    "--source",
 ];
 
 /// Every command with its help, and for `options` what it prints.
