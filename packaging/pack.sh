@@ -9,7 +9,7 @@ epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 1767225
 stage_windows() { # executable, folder
     mkdir -p "$2"
     install -m 755 "$1" "$2/calicoctl-win.exe"
-    install -m 644 LICENSE README.md CHANGELOG.md "$2/"
+    install -m 644 LICENSE README.md CHANGELOG.md packaging/dsc/calicoctl-win.dsc.resource.json "$2/"
     # The PowerShell module, and the scripts with the names of Calico's own.
     cp -r packaging/powershell/CalicoctlWin packaging/powershell/scripts "$2/"
     find "$2" -type f -name '*.ps*1*' -exec chmod 644 {} +

@@ -86,9 +86,12 @@ pub enum Verb {
     /// Check network policies for what Windows does not enforce
     #[command(subcommand)]
     Policy(PolicyVerb),
-    /// Print what the first boot of a machine runs, made from the config
+    /// Print user data, or a document for DSC, made from the config
     #[command(subcommand)]
     Render(Render),
+    /// Be a resource of Desired State Configuration (DSC v3), whose engine runs these
+    #[command(subcommand)]
+    Dsc(Dsc),
     /// Collect what explains a problem, without secrets, in a zip with a page to read first
     Diagnose(Diagnose),
     /// Prove on this machine what this program assumes of Windows; leaves nothing behind
@@ -127,11 +130,11 @@ pub(super) const GROUPS: [(&str, &[&str]); 6] = [
     ("Look", &["status", "verify", "history", "logs", "receipt", "config", "explain"]),
     ("Repair", &["diagnose", "repair", "resume", "service"]),
     ("Cluster", &["kubernetes", "cluster", "policy", "node", "credentials", "release"]),
-    ("Machine", &["selftest", "completion", "options", "version"]),
+    ("Machine", &["selftest", "dsc", "completion", "options", "version"]),
 ];
 
 /// What people type most, by command; each can be pasted.
-pub(super) const EXAMPLES: [(&str, &[&str]); 33] = [
+pub(super) const EXAMPLES: [(&str, &[&str]); 34] = [
     ("preflight", &["preflight", "preflight -c node.yaml --wait", "preflight --fix"]),
     ("plan", &["plan -c node.yaml", "plan -c node.yaml --out plan.json", "plan --uninstall"]),
     (
@@ -196,6 +199,7 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 33] = [
     ),
     ("diagnose", &["diagnose", r"diagnose --out C:\Temp\node.zip"]),
     ("selftest", &["selftest", "selftest -o json", "selftest --disruptive --adapter Ethernet2 --yes"]),
+    ("dsc", &["dsc manifest", "dsc schema", "dsc get", "dsc set --what-if"]),
     ("completion", &["completion powershell", "completion bash"]),
     ("version", &["version", "version -o json"]),
 ];
@@ -261,6 +265,8 @@ pub enum Render {
         #[command(flatten)]
         program: RenderProgram,
     },
+    /// A configuration document for DSC v3
+    Dsc,
 }
 
 /// What runs the script on the machine; cloudbase-init without an option.
@@ -283,6 +289,28 @@ pub struct RenderProgram {
     /// SHA-256 that it must have
     #[arg(long, value_name = "HEX")]
     pub program_sha256: String,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Dsc {
+    /// Print the state of this node
+    Get,
+    /// Print the state, and whether the node matches the instance on stdin
+    Test,
+    /// Bring this node to the instance on stdin: apply -c - --yes
+    Set {
+        /// Print the state after the change and what differs, and change nothing
+        #[arg(long)]
+        what_if: bool,
+    },
+    /// Remove Calico: uninstall --yes
+    Delete,
+    /// Print the state of this node if Calico is installed
+    Export,
+    /// Print the JSON Schema of an instance
+    Schema,
+    /// Print the resource's manifest
+    Manifest,
 }
 
 #[derive(Debug, Args)]

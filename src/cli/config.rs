@@ -56,7 +56,7 @@ fn init(file: Option<&Path>, full: bool, app: &mut App) -> Result<Ending> {
                 let config: Value = yaml::read(&text).context("read the template")?;
                 app.reporter.raw(&format!("{config:#}\n"));
             }
-            Format::Ndjson | Format::Junit => {
+            Format::Ndjson | Format::Junit | Format::Dsc => {
                 let fault = Fault::new(Exit::Usage, "Usage", "a config is one document, of text, YAML or JSON");
                 return Err(fault.hint("name a file for it: calicoctl-win config init node.yaml").into());
             }

@@ -37,7 +37,7 @@ pub(crate) fn run(args: &Args, app: &mut App) -> Result<Ending> {
     }
     let since = args.since.as_deref().map(|text| since(text, Timestamp::now())).transpose()?;
     let format = app.reporter.format();
-    let whole = matches!(format, Format::Json | Format::Yaml | Format::Junit);
+    let whole = matches!(format, Format::Json | Format::Yaml | Format::Junit | Format::Dsc);
     if args.follow {
         check_endless(format, "--follow")?;
     }
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &Args, app: &mut App) -> Result<Ending> {
     let mut show = |app: &mut App, name: &str, line: &str| {
         let fields = || LogLine { file: name.into(), line: harmless(line) };
         match format {
-            Format::Json | Format::Yaml | Format::Junit => kept.push(fields()),
+            Format::Json | Format::Yaml | Format::Junit | Format::Dsc => kept.push(fields()),
             Format::Ndjson => app.reporter.each(&fields()),
             Format::Text if several => app.reporter.log_line(&format!("{name}: {line}")),
             Format::Text => app.reporter.log_line(line),

@@ -10,6 +10,7 @@ mod config;
 mod credentials;
 mod diagnose;
 pub mod documents;
+mod dsc;
 mod exec_plugin;
 mod history;
 mod import;
@@ -69,10 +70,13 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
         args.remove(1);
         args.push("--help".into());
     }
-    let cli = match command::command().try_get_matches_from(&args).and_then(|m| Cli::from_arg_matches(&m)) {
+    let mut cli = match command::command().try_get_matches_from(&args).and_then(|m| Cli::from_arg_matches(&m)) {
         Ok(cli) => cli,
         Err(error) => return usage::usage(error, &args),
     };
+    if matches!(cli.verb, Verb::Dsc(_)) {
+        dsc::fix(&mut cli.global);
+    }
     let style = cli.global.style();
     // Before anything asks for the time.
     if let Err(fault) = clock::check(SystemTime::now()) {
@@ -156,6 +160,7 @@ fn dispatch(verb: Verb, app: &mut App) -> Result<Ending> {
         Verb::Cluster(verb) => cluster::run(&verb, app),
         Verb::Policy(args::PolicyVerb::Lint { files }) => policy::lint(&files, app),
         Verb::Render(verb) => render::run(&verb, app),
+        Verb::Dsc(verb) => dsc::run(&verb, app),
         Verb::Diagnose(args) => diagnose::run(&args, app),
         Verb::Selftest(args) => selftest::run(&args, app),
         Verb::Explain(args) => offline::explain(&args, app),

@@ -5,7 +5,7 @@ use anyhow::Result;
 use super::args::{Render, RenderProgram, RenderRunner};
 use crate::apply::standing::Standing;
 use crate::fault::{Exit, Fault};
-use crate::render::{Program, Runner, ansible, cloud_config, terraform, user_data};
+use crate::render::{Program, Runner, ansible, cloud_config, dsc, terraform, user_data};
 use crate::run::Ending;
 use crate::run::app::App;
 use crate::run::options::Source;
@@ -27,6 +27,7 @@ pub(crate) fn run(verb: &Render, app: &mut App) -> Result<Ending> {
             terraform(chosen(runner), &config, &made(program)?, pinned(module)?)
         }
         Render::Ansible { program } => ansible(&config, &made(program)?)?,
+        Render::Dsc => dsc::document(&config)?,
     };
     app.reporter.raw(&text);
     Ok(Ending::Quiet)

@@ -31,7 +31,9 @@ pub(super) fn usage(error: Error, args: &[OsString]) -> i32 {
         show(&tree.render_help(), color);
         return Exit::Ok.code();
     }
-    let style = Style { format: format_asked_for(args), color, ..Style::default() };
+    let is_dsc = reached(&tree, args).1.starts_with("calicoctl-win dsc");
+    let format = if is_dsc { Format::Dsc } else { format_asked_for(args) };
+    let style = Style { format, color, ..Style::default() };
     let fault = match error.kind() {
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => no_command(&tree, args),
         ErrorKind::InvalidSubcommand => no_such_command(&tree, &error, args),

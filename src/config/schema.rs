@@ -68,7 +68,12 @@ impl Scalar {
 
 /// The JSON Schema of the document as draft-07, which editors' YAML language server reads.
 pub fn schema() -> Json {
-    let settings = SchemaSettings::draft07().with(|settings| settings.inline_subschemas = true);
+    schema_in(SchemaSettings::draft07())
+}
+
+/// The same in another draft.
+pub fn schema_in(draft: SchemaSettings) -> Json {
+    let settings = draft.with(|settings| settings.inline_subschemas = true);
     settings.into_generator().into_root_schema_for::<Config>().to_value()
 }
 

@@ -1,6 +1,7 @@
 //! What a first boot runs: a script for the machine's user data, which gets this program and runs `apply` with a config.
 
 mod ansible;
+pub mod dsc;
 mod terraform;
 
 use anyhow::{Context as _, Result};

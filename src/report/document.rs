@@ -190,6 +190,12 @@ impl Failure {
         self.why.as_ref().map_or_else(|| self.what.clone(), |why| format!("{}: {why}", self.what))
     }
 
+    /// What failed, why, the state, and what to do, for a program that shows one line.
+    pub fn sentence(&self) -> String {
+        let hint = self.hint.as_ref().map_or_else(String::new, |hint| format!("; fix: {}", hint.replace('\n', "; ")));
+        format!("{}: {}; state: {}{hint}", self.id, self.line(), self.state)
+    }
+
     /// The operations that failed, from the outermost in, and the causes of the failure.
     pub fn operations_and_causes(&self) -> (&[String], &[String]) {
         let at = self.chain.iter().position(|said| *said == self.what).unwrap_or(0);

@@ -12,7 +12,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::document::{Document, RunResult, envelope};
+use super::document::{CheckStatus, Document, RunResult, envelope};
 use super::event::Event;
 use super::log::Log;
 use super::screen::{self, Color};
@@ -43,6 +43,9 @@ pub enum Format {
     Yaml,
     /// Checks as test results, for CI; only for `preflight`, `cluster check` and `policy lint`.
     Junit,
+    /// Of `dsc`: one JSON object per line on stderr, as its engine reads them; the verb prints states on stdout.
+    #[value(skip)]
+    Dsc,
 }
 
 /// What is printed, and how.
@@ -217,32 +220,47 @@ impl Reporter {
             Event::PhaseFailed { phase, .. } => self.failed_phase = Some(phase),
             _ => {}
         }
-        match self.style.format {
+        let format = self.style.format;
+        match format {
             _ if self.silent => {}
-            Format::Ndjson => {
-                let silent = match event {
-                    Event::Log { .. } => !self.style.verbose,
-                    Event::Progress { current, total, .. } => !self.is_time_for(PROGRESS, Some(*current) == *total),
-                    Event::Waiting { what, .. } => {
-                        let new = self.waits.replace(what.clone()).as_ref() != Some(what);
-                        !self.is_time_for(PROGRESS, new)
-                    }
-                    Event::DrainProgress { .. } => !self.is_time_for(PROGRESS, false),
-                    _ => false,
-                };
-                if !silent {
-                    let fields = self.with_key(event, ndjson::fields(event));
-                    self.ndjson_line(fields, priority(event));
-                }
+            Format::Ndjson if self.is_due(event) => {
+                let fields = self.with_key(event, ndjson::fields(event));
+                self.ndjson_line(fields, priority(event));
+            }
+            Format::Dsc if self.is_due(event) => {
+                let fields = ndjson::fields(event);
+                let level = fields["level"].as_str().unwrap_or("info");
+                dsc_line(
+                    if level == "debug" { "trace" } else { level },
+                    fields["message"].as_str().unwrap_or_default(),
+                );
             }
             Format::Text => self.text_event(event),
-            Format::Json | Format::Yaml | Format::Junit => {}
+            Format::Ndjson | Format::Dsc | Format::Json | Format::Yaml | Format::Junit => {}
         }
         if let Event::PhaseCompleted { phase, .. } | Event::PhaseFailed { phase, .. } = event {
             let mut open = self.stream.open();
             if let Some(at) = open.iter().rposition(|open| open.phase == *phase) {
                 open.remove(at);
             }
+        }
+    }
+
+    /// Whether a line of JSON is printed for an event: not for each of many about the same.
+    fn is_due(&mut self, event: &Event) -> bool {
+        match event {
+            Event::Log { .. } => self.style.verbose,
+            Event::Progress { current, total, .. } => self.is_time_for(PROGRESS, Some(*current) == *total),
+            Event::Waiting { what, .. } => {
+                let new = self.waits.replace(what.clone()).as_ref() != Some(what);
+                self.is_time_for(PROGRESS, new)
+            }
+            Event::DrainProgress { .. } => self.is_time_for(PROGRESS, false),
+            // The engine logs each line, and compares a node three times for one change.
+            Event::Checked(check) if self.style.format == Format::Dsc => {
+                self.style.verbose || !matches!(check.status, CheckStatus::Ok | CheckStatus::Skip)
+            }
+            _ => true,
         }
     }
 
@@ -472,7 +490,7 @@ impl Reporter {
     fn print_document(&mut self, document: &Written, ended: Option<&RunResult>) {
         match self.style.format {
             // The verbs that support JUnit print it themselves.
-            Format::Text | Format::Junit => {}
+            Format::Text | Format::Junit | Format::Dsc => {}
             Format::Json => print(&document.json(ended)),
             Format::Yaml => print(yaml(&document.value(ended)).trim_end()),
             Format::Ndjson => {
@@ -509,6 +527,7 @@ impl Reporter {
             Format::Yaml => print(yaml(&envelope(result)).trim_end()),
             Format::Junit => print(junit::failure(result).trim_end()),
             Format::Ndjson => self.result_line(result),
+            Format::Dsc => result.error.iter().for_each(|error| dsc_line("error", &error.sentence())),
         }
     }
 
@@ -520,7 +539,7 @@ impl Reporter {
             Format::Text if !last => {}
             Format::Text => print(&self.result(result)),
             Format::Ndjson => self.result_line(result),
-            Format::Json | Format::Yaml | Format::Junit => {}
+            Format::Json | Format::Yaml | Format::Junit | Format::Dsc => {}
         }
     }
 
@@ -549,6 +568,11 @@ impl Reporter {
         let number = self.stream.lines.fetch_add(1, Ordering::SeqCst);
         tell(&ndjson::line(Timestamp::now(), &self.run, number, fields), priority);
     }
+}
+
+/// Prints a line for the engine of DSC, which reads these from stderr.
+fn dsc_line(level: &str, message: &str) {
+    let _closed_pipe_is_no_failure = writeln!(std::io::stderr(), "{}", json!({ level: message }));
 }
 
 /// Returns how a line of text is shown.

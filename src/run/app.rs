@@ -27,6 +27,8 @@ pub(crate) struct App {
     pub global: Global,
     /// The command line of this run.
     pub args: Vec<OsString>,
+    /// What was read of stdin already: `-c -` is this text then.
+    pub stdin: Option<String>,
     pub run: String,
     pub reporter: Reporter,
     pub connector: Connector,
@@ -43,7 +45,7 @@ impl App {
         let record = Record::new(&global, &reporter);
         let connector = Connector { env: None, changed: Arc::clone(&record.changed) };
         let run = reporter.run().to_owned();
-        Self { global, args, run, reporter, connector, record: Arc::new(Mutex::new(record)) }
+        Self { global, args, stdin: None, run, reporter, connector, record: Arc::new(Mutex::new(record)) }
     }
 
     /// This command line, for a process that carries it out as a run of this name.

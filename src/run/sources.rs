@@ -44,6 +44,8 @@ pub(crate) struct Choice<'a> {
 pub(crate) struct Sources {
     /// The files that the command line names.
     pub files: Vec<PathBuf>,
+    /// What was read of stdin already.
+    stdin: Option<String>,
     overrides: Vec<Override>,
     /// The document of a sandbox, below all others.
     sandbox: Option<Document>,
@@ -68,7 +70,7 @@ impl Sources {
     /// The files, variables and flags of a command line.
     pub fn named(app: &App, source: &Source) -> Self {
         let files = app.global.config.clone();
-        Self { files, overrides: overrides(app, source), ..Self::default() }
+        Self { files, stdin: app.stdin.clone(), overrides: overrides(app, source), ..Self::default() }
     }
 
     /// The same for a run on a node, of this verb.
@@ -113,14 +115,14 @@ impl Sources {
             let file = node.disk(&machines_file());
             if file.exists() {
                 check_trusted(Some(node), &file)?;
-                documents.push(Document { name: machines_file().to_string(), ..read_document(&file)? });
+                documents.push(Document { name: machines_file().to_string(), ..read_document(&file, None)? });
             } else {
                 documents.extend(self.current(node, standing)?);
             }
         }
         for file in &self.files {
             check_trusted(node, file)?;
-            documents.push(read_document(file)?);
+            documents.push(read_document(file, self.stdin.as_deref())?);
         }
         if let Some(access) = &self.access
             && !config::names(&documents, &self.overrides, "spec.kubernetes.kubeconfig")
@@ -166,14 +168,15 @@ fn check_trusted(node: Option<&dyn Node>, file: &Path) -> Result<()> {
 }
 
 /// Reads a config document from a file, or with `-` from stdin. An empty one is an error: a failed write, or an empty
-/// pipe.
-fn read_document(file: &Path) -> Result<Document> {
+/// pipe. `given`: what was read of stdin already.
+fn read_document(file: &Path, given: Option<&str>) -> Result<Document> {
     let stdin = file.as_os_str() == "-";
     let name = if stdin { "stdin".to_owned() } else { file.display().to_string() };
     let mut bytes = Vec::new();
-    let read = match stdin {
-        true => std::io::stdin().read_to_end(&mut bytes).map(drop),
-        false => std::fs::read(file).map(|read| bytes = read),
+    let read = match (stdin, given) {
+        (true, Some(given)) => Ok(bytes.extend_from_slice(given.as_bytes())),
+        (true, None) => std::io::stdin().read_to_end(&mut bytes).map(drop),
+        (false, _) => std::fs::read(file).map(|read| bytes = read),
     };
     let from = if stdin { "the config from stdin".to_owned() } else { format!("the config {name}") };
     read.map_err(|error| unreadable(format!("cannot read {from}")).because(error))?;
@@ -192,7 +195,7 @@ fn unreadable(what: impl Into<String>) -> Fault {
 
 /// Returns the version that the machine's own config file names.
 pub(crate) fn version_in_file(node: &dyn Node) -> Option<String> {
-    let document: Value = yaml::read(&read_document(&node.disk(&machines_file())).ok()?.text).ok()?;
+    let document: Value = yaml::read(&read_document(&node.disk(&machines_file()), None).ok()?.text).ok()?;
     document["spec"]["calico"]["version"].as_str().map(str::to_owned)
 }
 

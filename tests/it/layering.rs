@@ -71,7 +71,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("agent", &["calico", "settings", "node", "facts", "report::event", "wait"]),
     // It starts processes as the agent does, and adds to the rows of a sandbox what its programs do.
     ("selftest", &["node", "facts", "calico::services", "agent::os", "agent::stop", "report::answer"]),
-    ("render", &[]),
+    ("render", &["config"]),
     ("diagnose", &["node::hns", "report::document"]),
     // Receipts name the current version and backend.
     // The marks are those of the services, rules and networks that this program creates.

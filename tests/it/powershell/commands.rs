@@ -161,10 +161,17 @@ const FUNCTIONS: [(&str, &str, Way, &str); 44] = [
 ];
 
 /// The commands without a function: what kubectl does, and what prints text.
-const NO_FUNCTION: [&str; 13] = [
+const NO_FUNCTION: [&str; 21] = [
     "completion",
     "config init",
     "config schema",
+    "dsc delete",
+    "dsc export",
+    "dsc get",
+    "dsc manifest",
+    "dsc schema",
+    "dsc set",
+    "dsc test",
     "node cordon",
     "node drain",
     "node taint",
@@ -173,6 +180,7 @@ const NO_FUNCTION: [&str; 13] = [
     "options",
     "render ansible",
     "render cloud-config",
+    "render dsc",
     "render terraform",
     "render user-data",
 ];

@@ -24,7 +24,7 @@ const FORMATS: [&str; 3] = ["text", "json", "ndjson"];
 
 /// Every command at its work: the fault that it meets, its words, and its exit code. The words of a command are the
 /// beginning of a line.
-const LIFE: [(&str, &str, i32); 70] = [
+const LIFE: [(&str, &str, i32); 78] = [
     ("", "preflight -c c.yaml --all", 0),
     ("", "cluster check -c c.yaml", 0),
     ("", "cluster prepare -c c.yaml --apply -y", 0),
@@ -71,6 +71,15 @@ const LIFE: [(&str, &str, i32); 70] = [
         "render cloud-config -c c.yaml --program-url https://host/a.exe --program-sha256 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
         0,
     ),
+    ("", "render dsc -c c.yaml", 0),
+    ("", "dsc get", 0),
+    ("", "dsc export", 0),
+    ("", "dsc schema", 0),
+    ("", "dsc manifest", 0),
+    // `stories::dsc` gives these an instance on stdin.
+    ("", "dsc test", 4),
+    ("", "dsc set", 4),
+    ("", "dsc delete", 4),
     ("", "diagnose --out node.zip", 0),
     ("", "credentials show", 0),
     ("", "credentials fetch -c c.yaml --out got", 0),

@@ -17,6 +17,7 @@ mod dependents;
 mod detach;
 mod diagnose;
 mod drain;
+mod dsc;
 mod failures;
 mod first_day;
 #[cfg(target_os = "linux")]

@@ -430,7 +430,7 @@ fn help() {
       apply        Install, reconfigure or upgrade as needed, for scripts; does
                    nothing if the node is as the config says
       install      Install Calico, or bring this node in line with the config
-      render       Print what the first boot of a machine runs, made from the config
+      render       Print user data, or a document for DSC, made from the config
 
     Change:
       reconfigure  Change a running node; drains it first if the change interrupts
