@@ -115,7 +115,7 @@ pub fn apply(
     }
     let unchanged = match standing.receipt() {
         Some(receipt) => receipt.target.is_same(target),
-        None => target.world.is_empty(),
+        None => target.world.is_empty() && standing.image().is_none(),
     };
     if steps.is_empty() && unchanged && standing.journal.is_none() {
         let generation = standing.receipt().map(|receipt| receipt.generation);
@@ -398,15 +398,17 @@ fn commit(mut engine: Engine<'_>, standing: &Standing) -> Result<Applied> {
     let mut owned = settled.clone();
     owned.retain(|id, _| world.contains_key(id) || leave.contains(id) || absent.contains(id));
     // Items that an uninstall found only by our marks are not kept for a rollback.
-    if header.about.is_none() {
+    let holds = header.about.is_some() || header.terms.prepares.is_some();
+    if !holds {
         owned.retain(|id, _| header.terms.theirs.contains(id));
     }
-    settled.retain(|id, _| !owned.contains_key(id) || header.about.is_some());
+    settled.retain(|id, _| !owned.contains_key(id) || holds);
     let forgotten = if header.terms.brings_back { Owned::new() } else { standing.removed() };
     settled.extend(forgotten.clone());
     let generation = standing.next_generation();
     let (now, about, target) = (engine.node.now(), header.about.clone(), header.target.clone());
-    let receipt = Receipt::new(generation, &header.run, &header.command, now, about, target, owned);
+    let mut receipt = Receipt::new(generation, &header.run, &header.command, now, about, target, owned);
+    receipt.prepared.clone_from(&header.terms.prepares);
     receipt.save(engine.node)?;
     engine.take_rest()?;
     let Engine { node, object, journal, changed, downtime, events, .. } = engine;

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::node_object::Access as ClusterAccess;
-use super::receipt::About;
+use super::receipt::{About, Prepared};
 use crate::agent::network_backup::Route;
 use crate::cluster::DrainOptions;
 use crate::fault::{Exit, Fault};
@@ -86,6 +86,9 @@ pub struct Terms {
     /// The run brings back what the last uninstall removed of other programs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub brings_back: bool,
+    /// The run prepares an image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prepares: Option<Prepared>,
     /// The files with credentials that get new contents; nothing else is changed then. Empty: the target counts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub renewed: Vec<Renewed>,

@@ -36,6 +36,20 @@ pub struct Receipt {
     #[serde(with = "pairs")]
     #[schemars(with = "Vec<(Id, Option<State>)>")]
     pub owned: Owned,
+    /// The machine is prepared as an image: the target has what is the same on every machine made from it, and Calico is
+    /// not installed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prepared: Option<Prepared>,
+}
+
+/// What a machine was prepared with. It says nothing of the machine itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Prepared {
+    pub calico_version: CalicoVersion,
+    /// Digest of the archive, if there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub archive: Option<Sha256>,
 }
 
 /// What a generation was made from, in the terms of its config.
@@ -83,7 +97,8 @@ impl Receipt {
         target: Target,
         owned: Owned,
     ) -> Self {
-        Self { schema: SCHEMA, generation, run: run.into(), command: command.into(), finished, about, target, owned }
+        let (run, command) = (run.into(), command.into());
+        Self { schema: SCHEMA, generation, run, command, finished, about, target, owned, prepared: None }
     }
 
     /// Writes it to the place that [`all`] reads.
@@ -102,6 +117,11 @@ impl Receipt {
     /// When the file cannot be removed.
     pub fn remove(&self, node: &dyn Node) -> Result<()> {
         record::forget(node, &path(self.generation)).context("remove the receipt of the undone run")
+    }
+
+    /// Whether what is in it is on the machine: not after an uninstall.
+    pub const fn holds(&self) -> bool {
+        self.about.is_some() || self.prepared.is_some()
     }
 
     /// Returns the digests of the blobs and trees that this generation needs, originals included.

@@ -5,11 +5,11 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::journal::Journal;
-use super::receipt::{self, Receipt};
+use super::receipt::{self, Prepared, Receipt};
 use crate::node::{Node, record};
 use crate::plan::Owned;
 use crate::report::event::{Event, Sink};
-use crate::values::NodeName;
+use crate::values::{NodeName, Sha256};
 use crate::version::CalicoVersion;
 
 #[derive(Debug, Default, Clone)]
@@ -62,6 +62,22 @@ impl Standing {
         receipt::standing(&self.receipts)
     }
 
+    /// The newest generation, if the machine is prepared as an image and Calico is not installed.
+    pub fn image(&self) -> Option<(&Receipt, &Prepared)> {
+        let newest = self.receipts.last()?;
+        Some((newest, newest.prepared.as_ref()?))
+    }
+
+    /// The release that is in place, and the digest of its archive: as the newest generation has it.
+    pub fn in_place(&self) -> Option<(&Receipt, &CalicoVersion, Option<&Sha256>)> {
+        if let Some((image, prepared)) = self.image() {
+            return Some((image, &prepared.calico_version, prepared.archive.as_ref()));
+        }
+        let receipt = self.receipt()?;
+        let about = receipt.about.as_ref()?;
+        Some((receipt, &about.calico_version, about.archive.as_ref()))
+    }
+
     /// The name of the Kubernetes Node, from the current run or the newest generation that was installed.
     pub fn node_name(&self) -> Option<&NodeName> {
         let run = self.journal.as_ref().and_then(|journal| journal.header.about.as_ref());
@@ -85,7 +101,7 @@ impl Standing {
 
     /// Everything that is ours, with its original.
     pub fn owned(&self) -> Owned {
-        let base = self.base().filter(|receipt| receipt.about.is_some() || self.brings_back);
+        let base = self.base().filter(|receipt| receipt.holds() || self.brings_back);
         let mut owned = base.map(|receipt| receipt.owned.clone()).unwrap_or_default();
         for (id, original) in self.journal.iter().flat_map(|journal| &journal.originals) {
             owned.entry(id.clone()).or_insert_with(|| original.clone());
@@ -95,7 +111,7 @@ impl Standing {
 
     /// What the last uninstall removed of other programs, as it was. Empty once something is installed again.
     pub fn removed(&self) -> Owned {
-        let uninstall = self.base().filter(|receipt| receipt.about.is_none());
+        let uninstall = self.base().filter(|receipt| !receipt.holds());
         uninstall.map(|receipt| receipt.owned.clone()).unwrap_or_default()
     }
 

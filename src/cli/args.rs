@@ -8,7 +8,7 @@ use super::components::{Component, LogOf};
 use crate::config::types::Wait;
 use crate::run::options::{
     AdoptedFlag, Apply, Confirm, Global, Install, MigrateFromFlannel, Node, Reconfigure, Repair, Resume, Rollback,
-    Source, Uninstall, Upgrade,
+    Source, SourceOrBundle, Uninstall, Upgrade,
 };
 use crate::selftest::child;
 
@@ -107,7 +107,7 @@ pub enum Verb {
 }
 
 /// It has an image for Linux and for each build of Windows Server.
-const AGNHOST: &str = "registry.k8s.io/e2e-test-images/agnhost:2.53";
+pub(super) const AGNHOST: &str = "registry.k8s.io/e2e-test-images/agnhost:2.53";
 
 fn secret(text: &str) -> Result<(String, String), String> {
     let parts = text.split_once('/').filter(|(namespace, name)| !namespace.is_empty() && !name.is_empty());
@@ -143,12 +143,18 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 34] = [
             "apply -c node.yaml --yes -o json",
             "apply -c node.yaml --dry-run",
             "apply --plan plan.json",
+            "apply -c node.yaml --bundle bundle.zip --yes",
             "apply -c node.yaml --yes --drain=never",
         ],
     ),
     (
         "install",
-        &["install -c node.yaml", "install -c node.yaml --yes -o json", "install --release v3.32.1 --no-start"],
+        &[
+            "install -c node.yaml",
+            "install -c node.yaml --yes -o json",
+            "install --release v3.32.1 --no-start",
+            "install --prepare -c image.yaml",
+        ],
     ),
     (
         "reconfigure",
@@ -188,7 +194,15 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 34] = [
     ("node", &["node drain --dry-run", "node cordon", "node taint os=windows:NoSchedule"]),
     ("node drain", &["node drain --dry-run", "node drain --delete-emptydir-data --drain-timeout 5m"]),
     ("credentials", &["credentials show", "credentials rotate"]),
-    ("release", &["release download --release v3.32.1", "release verify calico-windows-v3.32.1.zip", "release list"]),
+    (
+        "release",
+        &[
+            "release download --release v3.32.1",
+            "release verify calico-windows-v3.32.1.zip",
+            "release list",
+            "release bundle -c node.yaml --out bundle.zip",
+        ],
+    ),
     (
         "render",
         &[
@@ -336,7 +350,7 @@ pub struct Selftest {
 #[derive(Debug, Args)]
 pub struct Plan {
     #[command(flatten)]
-    pub source: Source,
+    pub source: SourceOrBundle,
     /// Plan the removal instead
     #[arg(long)]
     pub uninstall: bool,
@@ -347,7 +361,7 @@ pub struct Plan {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["facts", "uninstall"])]
     pub out: Option<PathBuf>,
     /// Plan for the node that this facts file describes, on any machine
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "bundle")]
     pub facts: Option<PathBuf>,
     /// Print this node's facts, for --facts elsewhere, instead of a plan
     #[arg(long, conflicts_with_all = ["out", "facts", "uninstall"])]
@@ -525,7 +539,19 @@ pub enum Release {
         #[command(flatten)]
         source: Source,
     },
-    /// Check an archive: digest, layout, every entry; writes nothing
+    /// Pack all that a node without downloads needs into one file: the release, this program, kubelet and kube-proxy if
+    /// the config installs them, a list of images, and digests
+    Bundle {
+        #[command(flatten)]
+        source: Source,
+        /// File to write; must not exist
+        #[arg(long, value_name = "FILE")]
+        out: PathBuf,
+        /// calicoctl-win.exe for the node [default: this program]
+        #[arg(long, value_name = "FILE")]
+        executable: Option<PathBuf>,
+    },
+    /// Check an archive or a bundle: digest, layout, every entry; writes nothing
     Verify {
         /// The archive
         zip: PathBuf,

@@ -1,6 +1,7 @@
 //! The command line: its arguments, which verb runs, and what the screen shows.
 
 mod args;
+mod bundle;
 mod checks;
 mod clock;
 mod cluster;
@@ -45,7 +46,7 @@ use crate::run::app::{self, App};
 use crate::run::change::ChangeRequest;
 use crate::run::sources::Choice;
 use crate::run::verb::{self, Row};
-use crate::run::{Ending, change, detach, generations, node_object, resume, trial, uninstall};
+use crate::run::{Ending, change, detach, generations, image, node_object, resume, trial, uninstall};
 use args::{Cli, Verb};
 
 /// The variable with which a completion script calls this program.
@@ -136,7 +137,8 @@ fn dispatch(verb: Verb, app: &mut App) -> Result<Ending> {
         Verb::Preflight(args) => preflight::run(&args, app),
         Verb::Plan(args) => plan::run(&args, app),
         Verb::Apply(args) => change::run(&args, app),
-        Verb::Install(args) if args.download_only => release::download(&args.source, app),
+        Verb::Install(args) if args.prepare => image::run(&args.source, app),
+        Verb::Install(args) if args.download_only => release::download(&args.source.source, app),
         Verb::Install(args) => change::run(&args, app),
         Verb::Reconfigure(args) => change::run(&args, app),
         Verb::Upgrade(args) => change::run(&args, app),

@@ -24,9 +24,9 @@ use crate::yaml;
 
 pub(crate) fn run(args: &Args, app: &mut App) -> Result<Ending> {
     let plan = if let Some(file) = &args.facts {
-        offline(app, &args.source, &facts(file)?)?
+        offline(app, &args.source.source, &facts(file)?)?
     } else {
-        let choice = Choice { source: args.source.clone(), ..Choice::default() };
+        let choice = Choice::of(&args.source);
         let row = if args.uninstall { &UNINSTALL } else { &APPLY };
         if args.print_facts {
             // What it writes is read by --facts.

@@ -1,14 +1,16 @@
-//! `release download|verify|extract|list`.
+//! `release download|verify|extract|list`; [`super::bundle`] has `release bundle`.
 
 use std::path::Path;
 use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 
 use super::args::Release;
+use super::bundle;
 use super::documents::{ReleaseList, ReleaseVerification};
 use crate::fault::{Exit, Fault};
-use crate::release::archive::{Archive, version_in};
+use crate::release::archive::version_in;
+use crate::release::bundle::{self as bundled, Bundle};
 use crate::release::download::{Cache, Cached};
 use crate::release::extract::{ExtractOptions, check_data, extract};
 use crate::release::locate;
@@ -18,16 +20,17 @@ use crate::report::text;
 use crate::run::Ending;
 use crate::run::app::App;
 use crate::run::options::Source;
-use crate::run::sources::Choice;
-use crate::run::stage::{cache_dir, check_layout, reachable};
+use crate::run::sources::{Choice, digest};
+use crate::run::stage::{Scratch, check_archive, reachable};
 use crate::run::verb::PREFLIGHT;
 use crate::settings;
-use crate::values::{Sha256, count};
+use crate::values::count;
 use crate::version::CalicoVersion;
 
 pub(crate) fn run(verb: &Release, app: &mut App) -> Result<Ending> {
     match verb {
         Release::Download { source } => download(source, app),
+        Release::Bundle { source, out, executable } => bundle::run(source, out, executable.as_deref(), app),
         Release::Verify { zip, sha256, version } => verify(zip, sha256.as_deref(), version.as_deref(), app),
         Release::Extract { zip, dest, sha256, version } => {
             unpack(zip, dest, sha256.as_deref(), version.as_deref(), app)
@@ -43,7 +46,7 @@ pub(crate) fn download(source: &Source, app: &mut App) -> Result<Ending> {
     let wanted = settings::release(layered)?;
     let connection = settings::connection(layered, None);
     let from = reachable(app, &wanted.source, &wanted.version)?;
-    let cache = cache_dir(app, &*node);
+    let cache = app.cache_dir(&*node);
     if app.global.dry_run {
         return app.would(format!("fetch Calico {} into {}", wanted.version, cache.display()));
     }
@@ -53,7 +56,7 @@ pub(crate) fn download(source: &Source, app: &mut App) -> Result<Ending> {
                 app.event(&event);
             })?;
         if !found.path.is_dir() {
-            check(&found.path, found.sha256.as_ref(), Some(&wanted.version), &mut |event| app.event(&event))?;
+            check_archive(&found.path, found.sha256.as_ref(), Some(&wanted.version), &mut |event| app.event(&event))?;
         }
         let message = found.path.display().to_string();
         Ok((found, message))
@@ -66,37 +69,36 @@ pub(crate) fn download(source: &Source, app: &mut App) -> Result<Ending> {
 }
 
 fn verify(zip: &Path, sha256: Option<&str>, version: Option<&str>, app: &mut App) -> Result<Ending> {
-    let (sha256, version) = (digest(sha256)?, named_version(zip, version)?);
-    let archive = check(zip, sha256.as_ref(), version.as_ref(), &mut |event| app.event(&event))?;
-    check_data(&archive)?;
-    let files = archive.paths().count();
-    let msg = format!(
-        "{}: {}, {}, sha256 {}",
-        zip.display(),
-        count(files, "file"),
-        text::bytes(archive.total()),
-        archive.sha256
-    );
-    let body = ReleaseVerification {
-        path: zip.into(),
-        sha256: archive.sha256.clone(),
-        files,
-        bytes: archive.total(),
-        version,
+    let (sha256, version) = (sha256.map(digest).transpose()?, named_version(zip, version)?);
+    let (path, mut events) = (zip.to_owned(), |event| app.event(&event));
+    let body = if bundled::is_one(zip) {
+        let scratch = Scratch::new()?;
+        let found = bundled::unpack(zip, sha256.as_ref(), &scratch.0)?;
+        let release = Cache::at(&scratch.0).archive(&found.release)?.context("read the release in the bundle")?;
+        check_data(&check_archive(&release, None, version.as_ref().or(Some(&found.calico)), &mut events)?)?;
+        let Bundle { sha256, files, bytes, calico, .. } = found;
+        ReleaseVerification { path, sha256, files, bytes, version: Some(calico) }
+    } else {
+        let archive = check_archive(zip, sha256.as_ref(), version.as_ref(), &mut events)?;
+        check_data(&archive)?;
+        let (files, bytes) = (archive.paths().count(), archive.total());
+        ReleaseVerification { path, sha256: archive.sha256, files, bytes, version }
     };
+    let (files, bytes) = (count(body.files, "file"), text::bytes(body.bytes));
+    let msg = format!("{}: {files}, {bytes}, sha256 {}", zip.display(), body.sha256);
     app.reporter.document(&body, &msg);
     Ending::shown(Exit::Ok, msg)
 }
 
 fn unpack(zip: &Path, dest: &Path, sha256: Option<&str>, version: Option<&str>, app: &mut App) -> Result<Ending> {
-    let (sha256, version) = (digest(sha256)?, named_version(zip, version)?);
+    let (sha256, version) = (sha256.map(digest).transpose()?, named_version(zip, version)?);
     if app.global.dry_run {
-        check(zip, sha256.as_ref(), version.as_ref(), &mut |event| app.event(&event))?;
+        check_archive(zip, sha256.as_ref(), version.as_ref(), &mut |event| app.event(&event))?;
         return app.would(format!("extract {} into {}", zip.display(), dest.display()));
     }
     if version.is_some() {
         // Layout first: extraction alone checks the entries, not the files that a version must have.
-        check(zip, sha256.as_ref(), version.as_ref(), &mut |event| app.event(&event))?;
+        check_archive(zip, sha256.as_ref(), version.as_ref(), &mut |event| app.event(&event))?;
     }
     let begun = Instant::now();
     app.event(&Event::PhaseStarted { phase: "unpack", place: None });
@@ -113,7 +115,7 @@ fn unpack(zip: &Path, dest: &Path, sha256: Option<&str>, version: Option<&str>, 
 
 fn list(app: &mut App) -> Result<Ending> {
     let node = app.node()?;
-    let archives = Cache::at(&cache_dir(app, &*node)).list()?;
+    let archives = Cache::at(&app.cache_dir(&*node)).list()?;
     let version = |cached: &Cached| cached.version.as_ref().map_or_else(|| "unknown".into(), ToString::to_string);
     let line = |cached: &Cached| {
         format!("{:<10} {:>10}  {}\n", version(cached), text::bytes(cached.bytes), cached.path.display())
@@ -122,25 +124,6 @@ fn list(app: &mut App) -> Result<Ending> {
     let text = if text.is_empty() { "the cache is empty".into() } else { text };
     app.reporter.document(&ReleaseList { archives }, &text);
     Ending::shown(Exit::Ok, counted)
-}
-
-fn check(
-    zip: &Path,
-    sha256: Option<&Sha256>,
-    version: Option<&CalicoVersion>,
-    events: crate::report::event::Sink,
-) -> Result<Archive> {
-    let archive = Archive::open(zip, sha256, events)?;
-    if let Some(version) = version {
-        check_layout(version, &archive.paths().collect::<Vec<_>>())?;
-    }
-    Ok(archive)
-}
-
-fn digest(text: Option<&str>) -> Result<Option<Sha256>> {
-    let parse =
-        |text: &str| text.parse().map_err(|why: String| Fault::new(Exit::Usage, "Usage", format!("--sha256: {why}")));
-    Ok(text.map(parse).transpose()?)
 }
 
 fn named_version(zip: &Path, version: Option<&str>) -> Result<Option<CalicoVersion>> {

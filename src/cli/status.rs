@@ -62,7 +62,7 @@ fn result(status: &NodeStatus, waited: bool) -> RunResult {
         // A run in progress is a result, but not the one that `--wait` waits for.
         Overall::Changing if !waited => Exit::Ok,
         Overall::Changing | Overall::Degraded | Overall::Failed => Exit::Unhealthy,
-        Overall::NotInstalled => Exit::NotInstalled,
+        Overall::NotInstalled | Overall::Prepared => Exit::NotInstalled,
     };
     RunResult::new(exit, false, format!("{:?}", status.overall))
 }
@@ -157,6 +157,8 @@ fn text(status: &NodeStatus, app: &App) -> String {
     }
     if let (Some(version), Some(backend)) = (&status.calico_version, &status.backend) {
         head.push(format!("Calico {version} ({backend})"));
+    } else if let Some(version) = &status.calico_version {
+        head.push(format!("Calico {version}"));
     }
     if let Some(generation) = status.generation {
         head.push(format!("generation {generation}"));
@@ -258,6 +260,7 @@ fn text(status: &NodeStatus, app: &App) -> String {
             let (install, uninstall) = (app.command("install -c node.yaml"), app.command("uninstall"));
             format!("Adopt it:\n  {import}\n  {install}\nOr remove it: {uninstall}")
         }
+        (_, Overall::Prepared) => format!("Make it a node: {}", app.command("apply -c FILE")),
         (_, Overall::NotInstalled) => format!("Install it: {}", app.command("install")),
         _ => String::new(),
     };

@@ -92,7 +92,7 @@ impl Page<'_> {
         let status = self.status;
         let class = match status.overall {
             Overall::Healthy => "good",
-            Overall::Changing | Overall::NotInstalled => "warn",
+            Overall::Changing | Overall::NotInstalled | Overall::Prepared => "warn",
             Overall::Degraded | Overall::Failed => "bad",
         };
         let _ =
@@ -237,6 +237,7 @@ const fn overall(overall: Overall) -> &'static str {
         Overall::Failed => "failed",
         Overall::Changing => "changing",
         Overall::NotInstalled => "Calico is not installed",
+        Overall::Prepared => "prepared as an image",
     }
 }
 

@@ -3,6 +3,7 @@
 pub mod desired;
 pub mod diff;
 pub mod files_in_use;
+pub mod image;
 pub mod kubernetes;
 pub mod node_object;
 pub mod order;

@@ -34,12 +34,52 @@ pub const MAX_RATIO: u64 = 100;
 /// Below this size (in bytes) the ratio is not checked: a small file of blanks is not a bomb.
 const RATIO_FREE: u64 = 1 << 20;
 
+/// What kind of archive a file is.
+#[derive(Debug)]
+pub(super) struct Form {
+    /// The one top folder.
+    pub top: &'static str,
+    name: &'static str,
+    missing: (&'static str, &'static str),
+    /// What to do about one with another digest, of another form, a hostile one, a truncated one, a damaged one.
+    digest: &'static str,
+    other: &'static str,
+    hostile: &'static str,
+    truncated: &'static str,
+    damaged: &'static str,
+}
+
+/// The zip that the Calico project publishes.
+pub(super) const RELEASE: Form = Form {
+    top: TOP,
+    name: "a Calico for Windows release",
+    missing: ("there is no release archive at", "check the path, or name a version or URL instead"),
+    digest: PUBLISHED,
+    other: "use the asset calico-windows-vX.Y.Z.zip of a Calico release",
+    hostile: "the Calico project did not create this archive; download it again from a source that you trust",
+    truncated: "download it again: the download was probably interrupted",
+    damaged: "download it again, and set its SHA-256 in the config",
+};
+
+/// The file of `release bundle`.
+pub(super) const BUNDLE: Form = Form {
+    top: "calicoctl-win-bundle",
+    name: "a bundle",
+    missing: ("there is no bundle at", "check the path"),
+    digest: "compare with the digest that `release bundle` printed, and copy the file again",
+    other: "use a file that this made: calicoctl-win release bundle --out FILE",
+    hostile: "`release bundle` did not create this file; copy it again from a source that you trust",
+    truncated: "copy it again: the copy was probably interrupted",
+    damaged: "copy it again, and give its SHA-256 with --sha256",
+};
+
 /// An open archive whose digest and table of contents are valid. The data of an entry are checked while they are
 /// inflated.
 #[derive(Debug)]
 pub struct Archive {
     pub(super) file: File,
     pub(super) path: PathBuf,
+    form: &'static Form,
     pub(super) entries: Vec<Entry>,
     /// Folders with an entry of their own, which may be empty.
     pub(super) folders: Vec<String>,
@@ -67,11 +107,15 @@ impl Archive {
     /// `ReleaseLayout`, `ReleaseHostileEntry`, `ReleaseTooLarge`, `ReleaseDamaged`,
     /// `ReleaseNotFound`.
     pub fn open(path: &Path, expected: Option<&Sha256>, events: Sink) -> Result<Self> {
+        Self::open_as(&RELEASE, path, expected, events)
+    }
+
+    /// The same for an archive of another form.
+    pub(super) fn open_as(form: &'static Form, path: &Path, expected: Option<&Sha256>, events: Sink) -> Result<Self> {
         let file = match open_shared(path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Err(invalid("ReleaseNotFound", format!("there is no release archive at {}", path.display()))
-                    .hint("check the path, or name a version or URL instead")
-                    .into());
+                let (what, hint) = form.missing;
+                return Err(invalid("ReleaseNotFound", format!("{what} {}", path.display())).hint(hint).into());
             }
             opened => opened.doing("open", path)?,
         };
@@ -82,10 +126,10 @@ impl Archive {
         let size = metadata.len();
         let sha256 = hash(&file, size, path, events)?;
         if let Some(expected) = expected.filter(|expected| **expected != sha256) {
-            return Err(digest_mismatch(&path.display().to_string(), expected, &sha256).into());
+            return Err(digest_mismatch(&path.display().to_string(), expected, &sha256).hint(form.digest).into());
         }
 
-        let mut archive = Self { file, path: path.to_owned(), entries: Vec::new(), folders: Vec::new(), sha256 };
+        let mut archive = Self { file, path: path.to_owned(), form, entries: Vec::new(), folders: Vec::new(), sha256 };
         archive.bound_directory(size)?;
         // No data may precede the archive: two programs could read such a file differently.
         let config = Config { archive_offset: ArchiveOffset::Known(0) };
@@ -151,7 +195,7 @@ impl Archive {
             let name = std::str::from_utf8(entry.name_raw())
                 .map_err(|_| self.hostile(&String::from_utf8_lossy(entry.name_raw()), "its name is not UTF-8"))?;
             let folder = is_folder(name);
-            let path = names.admit_entry(name, folder).map_err(|refusal| self.refuse(name, refusal))?;
+            let path = names.admit_entry(name, folder, self.form.top).map_err(|refusal| self.refuse(name, refusal))?;
             self.check_entry(&entry, name, folder)?;
             total = total.saturating_add(entry.size());
             if total > MAX_TOTAL {
@@ -172,7 +216,7 @@ impl Archive {
         }
         if entries.is_empty() {
             return Err(invalid("ReleaseLayout", format!("{}: the archive is empty", self.path.display()))
-                .hint("use the asset calico-windows-vX.Y.Z.zip of a Calico release"));
+                .hint(self.form.other));
         }
         (self.entries, self.folders) = (entries, folders);
         Ok(())
@@ -252,12 +296,14 @@ impl Archive {
             Refusal::OutsideTop => invalid(
                 "ReleaseLayout",
                 format!(
-                    "{}: the archive has `{}`, but a Calico for Windows release has one top folder, {TOP}",
+                    "{}: the archive has `{}`, but {} has one top folder, {}",
                     self.path.display(),
-                    name.escape_debug()
+                    name.escape_debug(),
+                    self.form.name,
+                    self.form.top
                 ),
             )
-            .hint("use the asset calico-windows-vX.Y.Z.zip of a Calico release"),
+            .hint(self.form.other),
         }
     }
 
@@ -270,17 +316,17 @@ impl Archive {
             "ReleaseHostileEntry",
             format!("{}: the archive's entry `{shown}` is refused: {why}", self.path.display()),
         )
-        .hint("the Calico project did not create this archive; download it again from a source that you trust")
+        .hint(self.form.hostile)
     }
 
     fn too_large(&self, why: &str) -> Fault {
         invalid("ReleaseTooLarge", format!("{}: the archive is refused: {why}", self.path.display()))
-            .hint("the Calico project did not create this archive; download it again from a source that you trust")
+            .hint(self.form.hostile)
     }
 
     fn damaged(&self, why: &str) -> Fault {
         invalid("ReleaseDamaged", format!("{}: the archive is damaged: {why}", self.path.display()))
-            .hint("download it again, and set its SHA-256 in the config")
+            .hint(self.form.damaged)
     }
 
     pub(super) fn entry_damaged(&self, entry: &Entry, why: &str) -> Fault {
@@ -290,7 +336,7 @@ impl Archive {
     fn truncated(&self, why: &str) -> Fault {
         let path = self.path.display();
         invalid("ReleaseTruncated", format!("{path}: the archive is truncated, or damaged at its end ({why})"))
-            .hint("download it again: the download was probably interrupted")
+            .hint(self.form.truncated)
     }
 }
 
@@ -337,11 +383,13 @@ fn hash(file: &File, size: u64, path: &Path, events: Sink) -> Result<Sha256> {
     })
 }
 
+/// What to do about a file with another digest.
+const PUBLISHED: &str = "compare with the digest that the Calico project published; if the file is the wrong one, remove it and \
+                         download it again";
+
 /// The error for a wrong digest.
 pub(super) fn digest_mismatch(what: &str, expected: &Sha256, found: &Sha256) -> Fault {
-    invalid("ReleaseDigest", format!("{what}: its SHA-256 is {found}, but {expected} is expected")).hint(
-        "compare with the digest that the Calico project published; if the file is the wrong one, remove it and download it again",
-    )
+    invalid("ReleaseDigest", format!("{what}: its SHA-256 is {found}, but {expected} is expected")).hint(PUBLISHED)
 }
 
 /// The version of `calico-windows-v3.32.1.zip`.

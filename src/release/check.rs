@@ -42,15 +42,15 @@ pub struct Names {
 }
 
 impl Names {
-    /// Checks an archive entry's name: like [`Self::admit`], and that it is in [`TOP`]. Returns the path below the top
-    /// folder with `/` between its parts; empty for the folder itself.
-    pub fn admit_entry(&mut self, name: &str, folder: bool) -> Result<String, Refusal> {
+    /// Checks an archive entry's name: like [`Self::admit`], and that it is in the folder `top`. Returns the path below
+    /// that with `/` between its parts; empty for the folder itself.
+    pub fn admit_entry(&mut self, name: &str, folder: bool, top: &str) -> Result<String, Refusal> {
         let path = name.replace('\\', "/");
         let path = if folder { path.strip_suffix('/').unwrap_or(&path) } else { &path };
         check_parts(path)?;
         match path.split_once('/') {
-            Some((TOP, below)) => self.place(below, folder),
-            None if folder && path == TOP => Ok(String::new()),
+            Some((first, below)) if first == top => self.place(below, folder),
+            None if folder && path == top => Ok(String::new()),
             _ => Err(Refusal::OutsideTop),
         }
     }
@@ -145,7 +145,7 @@ mod tests {
     fn refused(names: &[&str]) -> String {
         let mut seen = Names::default();
         for name in names {
-            match seen.admit_entry(name, name.ends_with('/')) {
+            match seen.admit_entry(name, name.ends_with('/'), TOP) {
                 Ok(_) => {}
                 Err(Refusal::OutsideTop) => return "outside the top folder".into(),
                 Err(Refusal::Hostile(why)) => return why,
@@ -167,9 +167,9 @@ mod tests {
             "CalicoWindows/com10.log",
             "CalicoWindows/.gitkeep",
         ] {
-            assert!(names.admit_entry(name, name.ends_with('/')).is_ok(), "{name}");
+            assert!(names.admit_entry(name, name.ends_with('/'), TOP).is_ok(), "{name}");
         }
-        assert_eq!(names.admit_entry("CalicoWindows\\libs\\hns\\hns.psm1", false).unwrap(), "libs/hns/hns.psm1");
+        assert_eq!(names.admit_entry("CalicoWindows\\libs\\hns\\hns.psm1", false, TOP).unwrap(), "libs/hns/hns.psm1");
     }
 
     #[test]

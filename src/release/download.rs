@@ -114,6 +114,17 @@ impl<'a> Cache<'a> {
         Ok(None)
     }
 
+    /// Moves a file into the cache, unless it has these bytes already.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn add(&self, file: &Path, sha256: &Sha256) -> Result<()> {
+        if self.archive(sha256)?.is_some() {
+            return Ok(());
+        }
+        rename(file, &self.path_of(sha256)).doing("move into the cache", file)
+    }
+
     /// The last downloaded content of a URL, if it is still cached; for offline use.
     pub fn last_of(&self, url: &Url) -> Result<Option<(PathBuf, Sha256)>> {
         let Some(remembered) = self.remembered(url) else { return Ok(None) };

@@ -6,11 +6,13 @@
 //!   byte is written.
 //! - [`extract`] inflates a checked archive; [`stage`] also writes the manifest that makes the
 //!   folder a release tree of this program.
+//! - [`bundle`] is one file with everything that a node without downloads needs.
 //! - [`programs`] finds Kubernetes' own programs.
 //!
 //! Every error about a release is of class [`crate::fault::Exit::ReleaseInvalid`].
 
 pub mod archive;
+pub mod bundle;
 pub mod check;
 pub mod download;
 pub mod extract;

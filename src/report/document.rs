@@ -327,6 +327,8 @@ pub enum Overall {
     Failed,
     Changing,
     NotInstalled,
+    /// The machine is prepared as an image: everything but its own config is in place, and no service runs.
+    Prepared,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]

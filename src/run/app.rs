@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{BufRead, IsTerminal};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,11 +18,12 @@ use super::sandbox_env::SandboxEnv;
 use super::{Ending, ctrl_c, records};
 use crate::apply::steps::GONE_WITH_REBOOT;
 use crate::fault::{Exit, Fault};
-use crate::node::Node;
+use crate::node::{Node, STATE_DIR};
 use crate::plan::show::Plan;
 use crate::report::document::{RunResult, envelope};
 use crate::report::event::Event;
 use crate::report::reporter::Reporter;
+use crate::values::WinPath;
 
 pub(crate) struct App {
     pub global: Global,
@@ -74,6 +76,14 @@ impl App {
             ctrl_c::hear(ending::on_ctrl_c);
         }
         Ok(())
+    }
+
+    /// The folder with what was downloaded.
+    pub fn cache_dir(&self, node: &dyn Node) -> PathBuf {
+        match &self.global.sandbox {
+            Some(dir) => dir.join("cache"),
+            None => node.disk(&WinPath::known(STATE_DIR).join("cache")),
+        }
     }
 
     /// Opens the node: the sandbox, or this machine.

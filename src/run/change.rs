@@ -17,7 +17,7 @@ use super::health_gate::{self, Works};
 use super::kubernetes;
 use super::open::secure;
 use super::options::{
-    Apply, ChangeMode, DrainFlags, Drains, Install, MigrateFromFlannel, Reconfigure, Source, Upgrade, quoted,
+    Apply, ChangeMode, DrainFlags, Drains, Install, MigrateFromFlannel, Reconfigure, SourceOrBundle, Upgrade, quoted,
 };
 use super::pipeline::{self, Done, Verb, report};
 use super::prepare::{Prepared, prepare};
@@ -45,7 +45,7 @@ const UNTIL_REVERTED: Duration = Duration::from_secs(120);
 /// What the command line says about a change.
 pub(crate) struct ChangeRequest<'a> {
     row: &'static Row,
-    source: Source,
+    source: SourceOrBundle,
     /// Whether the services are started, over the config.
     start: Option<bool>,
     unset: &'a [String],
@@ -63,14 +63,14 @@ pub(crate) struct ChangeRequest<'a> {
 impl<'a> ChangeRequest<'a> {
     /// The verb, and what it says of the config.
     pub fn target(&self) -> (&'static Row, Choice<'a>) {
-        (self.row, Choice { source: self.source.clone(), unset: self.unset, saved: self.saved })
+        (self.row, Choice { unset: self.unset, saved: self.saved, ..Choice::of(&self.source) })
     }
 
     /// Only what the config says.
     pub fn of(row: &'static Row) -> Self {
         Self {
             row,
-            source: Source::default(),
+            source: SourceOrBundle::default(),
             start: None,
             unset: &[],
             saved: None,
@@ -454,7 +454,8 @@ impl Configured<'_> {
 
     /// The machine's own config file is used by the next run, whatever release was named for this one.
     fn warn_of_config(&self, op: &mut Operation<'_>) {
-        if self.request.source.release.is_none() || !op.app.global.config.is_empty() {
+        let SourceOrBundle { source, bundle } = &self.request.source;
+        if source.release.is_none() && bundle.is_none() || !op.app.global.config.is_empty() {
             return;
         }
         let version = self.prepared.about.calico_version.to_string();

@@ -7,7 +7,6 @@ use anyhow::Result;
 
 use super::context::Operation;
 use super::login::on_this_machine;
-use super::stage::cache_dir;
 use crate::apply::joining::{self, has_joined};
 use crate::apply::store;
 use crate::calico::kubernetes::{self, BootstrapToken, Joining, program, program_path};
@@ -19,8 +18,9 @@ use crate::item::{Id, State};
 use crate::node::Node;
 use crate::paths::kubernetes as paths;
 use crate::plan::kubernetes::{Bootstrap, KubernetesFiles};
-use crate::release::programs;
-use crate::settings::{CaCertHash, KubernetesNode, Resolved};
+use crate::release::bundle::Bundle;
+use crate::release::programs as sources;
+use crate::settings::{CaCertHash, Connection, KubernetesNode, Programs, Resolved};
 use crate::values::{Sha256, WinPath};
 use crate::version::KubernetesVersion;
 
@@ -52,7 +52,27 @@ pub(crate) fn unknown() -> KubernetesFiles {
 /// [`Cluster::try_bootstrap_token`].
 pub(crate) fn prepare(op: &mut Operation<'_>, cluster: &Cluster, resolved: &Resolved) -> Result<Option<Kubernetes>> {
     let Some(node) = &resolved.settings.kubernetes_node else { return Ok(None) };
-    let mut roles = Vec::new();
+    let mut found = programs(op, &resolved.run.connection, node.version, &node.programs)?;
+    if found.files.programs.iter().any(|(role, _)| *role == Role::Kubelet) {
+        let (token, hashes) = joining(op.node, node)?;
+        check_ca(cluster, &hashes)?;
+        found.files.ca_pem = cluster.ca_pem().map(str::to_owned);
+        found.files.bootstrap = bootstrap(op.node, cluster, token)?;
+    }
+    Ok(Some(found))
+}
+
+/// Finds the programs alone. A service that another program made is left as it is.
+///
+/// # Errors
+/// When a program is not found or is not as it must be.
+pub(crate) fn programs(
+    op: &mut Operation<'_>,
+    connection: &Connection,
+    version: KubernetesVersion,
+    wanted: &Programs,
+) -> Result<Kubernetes> {
+    let mut found = Kubernetes { files: KubernetesFiles::default(), version, programs: Vec::new() };
     for role in kubernetes::ROLES {
         match op.node.get(&Id::Service(role.service().into()))? {
             Some(State::Service(other)) if !is_ours(&other) => {
@@ -63,22 +83,14 @@ pub(crate) fn prepare(op: &mut Operation<'_>, cluster: &Cluster, resolved: &Reso
                 );
                 op.app.warn("KubernetesServiceKept", message);
             }
-            _ => roles.push(role),
+            _ => {
+                let (path, sha256) = locate(op, connection, (version, wanted), role)?;
+                found.files.programs.push((role, sha256.clone()));
+                found.programs.push((path, sha256));
+            }
         }
     }
-    let mut found = Kubernetes { files: KubernetesFiles::default(), version: node.version, programs: Vec::new() };
-    for role in &roles {
-        let (path, sha256) = locate(op, resolved, node, *role)?;
-        found.files.programs.push((*role, sha256.clone()));
-        found.programs.push((path, sha256));
-    }
-    if roles.contains(&Role::Kubelet) {
-        let (token, hashes) = joining(op.node, node)?;
-        check_ca(cluster, &hashes)?;
-        found.files.ca_pem = cluster.ca_pem().map(str::to_owned);
-        found.files.bootstrap = bootstrap(op.node, cluster, token)?;
-    }
-    Ok(Some(found))
+    Ok(found)
 }
 
 impl Kubernetes {
@@ -115,34 +127,53 @@ fn said_version(node: &dyn Node, program: &Path) -> Result<Option<KubernetesVers
 }
 
 /// The current program, if it is ours, unchanged and of the wanted version; else the one that the config names.
-fn locate(op: &mut Operation<'_>, resolved: &Resolved, node: &KubernetesNode, role: Role) -> Result<(PathBuf, Sha256)> {
+fn locate(
+    op: &mut Operation<'_>,
+    connection: &Connection,
+    (version, from): (KubernetesVersion, &Programs),
+    role: Role,
+) -> Result<(PathBuf, Sha256)> {
     let path = program_path(role);
     let id = Id::File(path.clone());
-    let wanted = op.context.standing.receipt().and_then(|receipt| receipt.target.world.get(&id));
-    let pinned = if role == Role::Kubelet { &node.programs.kubelet_sha256 } else { &node.programs.kube_proxy_sha256 };
+    let wanted = op.context.standing.in_place().and_then(|(receipt, ..)| receipt.target.world.get(&id));
+    let pinned = if role == Role::Kubelet { &from.kubelet_sha256 } else { &from.kube_proxy_sha256 };
     if let (Some(State::File { sha256, .. }), Some(State::File { sha256: have, .. })) = (wanted, op.node.get(&id)?)
         && *sha256 == have
         && pinned.as_ref().is_none_or(|pinned| *pinned == have)
     {
         let place = op.node.disk(&path);
-        if said_version(op.node, &place)? == Some(node.version) {
+        if said_version(op.node, &place)? == Some(version) {
             return Ok((place, have));
         }
     }
     let name = program(role);
-    let cache = cache_dir(op.app, op.node);
+    if let Some(bundle) = &op.context.sources.bundle {
+        check_bundle(bundle, version, from)?;
+    }
+    let cache = op.app.cache_dir(op.node);
     op.app.phase("kubernetes", |app| {
-        let (path, sha256) = programs::locate(
-            &node.programs,
-            node.version,
-            (name, pinned.as_ref()),
-            &cache,
-            &resolved.run.connection,
-            &mut |event| app.event(&event),
-        )?;
-        let message = format!("{name} of Kubernetes {}, sha256 {}", node.version, sha256.short());
+        let (path, sha256) =
+            sources::locate(from, version, (name, pinned.as_ref()), &cache, connection, &mut |event| {
+                app.event(&event)
+            })?;
+        let message = format!("{name} of Kubernetes {version}, sha256 {}", sha256.short());
         Ok(((path, sha256), message))
     })
+}
+
+/// Refuses a bundle without the wanted programs; a folder that the config names may have them instead.
+fn check_bundle(bundle: &Bundle, wanted: KubernetesVersion, from: &Programs) -> Result<(), Fault> {
+    let what = match &bundle.kubernetes {
+        Some((version, _)) if *version != wanted => {
+            format!("it has kubelet and kube-proxy {version}, and the config says {wanted}")
+        }
+        None if from.path.is_none() => format!("it has no kubelet and kube-proxy {wanted}"),
+        _ => return Ok(()),
+    };
+    Err(Fault::new(Exit::ReleaseInvalid, "BundleInvalid", format!("{}: {what}", bundle.path.display())).hint(
+        "make the bundle with a config that has spec.kubernetes.node.version: calicoctl-win release bundle -c node.yaml \
+         --out FILE",
+    ))
 }
 
 /// The token and the hashes that the config names.

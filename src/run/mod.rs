@@ -23,6 +23,7 @@ pub(crate) mod generations;
 pub(crate) mod guard;
 mod health_gate;
 mod host_process;
+pub(crate) mod image;
 pub(crate) mod import;
 mod kubernetes;
 mod lease;

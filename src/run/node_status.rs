@@ -8,6 +8,7 @@ use jiff::Timestamp;
 
 use super::app::App;
 use super::drift::drift;
+use super::verb::PREPARE;
 use super::{datastore, records};
 use crate::agent::cni_gate;
 use crate::agent::trial::Trial;
@@ -15,7 +16,7 @@ use crate::agent::{self, Role};
 use crate::apply::converge::plan;
 use crate::apply::cordon::Cordon;
 use crate::apply::lock;
-use crate::apply::receipt::{About, Receipt};
+use crate::apply::receipt::{About, Prepared, Receipt};
 use crate::apply::standing::Standing;
 use crate::calico::kubernetes;
 use crate::calico::services::is_ours;
@@ -68,7 +69,8 @@ pub(crate) fn measure(app: &mut App, node: &dyn Node) -> Result<NodeStatus> {
     if let Some(receipt) = receipt {
         steps = fill(app, node, &standing, receipt, &mut status)?;
     }
-    if receipt.is_none() && standing.journal.is_none() && has_services(&status) {
+    let image = standing.image().filter(|_| status.run.is_none());
+    if image.is_none() && receipt.is_none() && standing.journal.is_none() && has_services(&status) {
         let what = "Calico's services were installed by another program, such as Calico's scripts";
         status.problem("NotInstalledHere", what, "config import --live --out node.yaml");
     }
@@ -78,7 +80,10 @@ pub(crate) fn measure(app: &mut App, node: &dyn Node) -> Result<NodeStatus> {
         let reason = format!("pods have had no network since the boot and must be deleted: {}", lost.join(", "));
         status.problem("PodsLostNetwork", reason, "explain PodsLostNetwork");
     }
-    judge(&mut status);
+    match image {
+        Some(image) => judge_image(node, &standing, image, &mut status)?,
+        None => judge(&mut status),
+    }
     if let Some(receipt) = receipt {
         allow_what_is_meant(receipt, &mut status);
         if standing.journal.is_none() {
@@ -502,6 +507,25 @@ fn judge(status: &mut NodeStatus) {
     };
 }
 
+/// Judges a machine that is prepared as an image: its services are disabled, and everything else is as it was prepared.
+fn judge_image(
+    node: &dyn Node,
+    standing: &Standing,
+    (image, prepared): (&Receipt, &Prepared),
+    status: &mut NodeStatus,
+) -> Result<()> {
+    status.overall = Overall::Prepared;
+    status.calico_version = Some(prepared.calico_version.to_string());
+    let has = |name: &str| image.target.world.contains_key(&Id::Service(name.into()));
+    status.services.retain(|service| has(&service.name));
+    status.drift = drift(node, &plan(node, standing, &image.target)?)?;
+    if !status.drift.is_empty() {
+        let message = format!("changed since it was prepared: {}", status.drift.join(", "));
+        status.problem("NodeDrifted", message, PREPARE.command);
+    }
+    Ok(())
+}
+
 pub(crate) fn of_mixed_vni(MixedVni { node, cluster }: MixedVni) -> String {
     format!("VNI {node} here, {cluster} in FelixConfiguration: pods here reach no pod on nodes with VNI {cluster}")
 }
@@ -513,7 +537,7 @@ pub(crate) fn has_services(status: &NodeStatus) -> bool {
 
 /// Whether waiting cannot change the result: the administrator decides about the VNI.
 pub(crate) fn settled(status: &NodeStatus) -> bool {
-    matches!(status.overall, Overall::Healthy | Overall::NotInstalled) || only_mixed_vni(status)
+    matches!(status.overall, Overall::Healthy | Overall::NotInstalled | Overall::Prepared) || only_mixed_vni(status)
 }
 
 /// Whether the only problem is that the cluster has another VNI.

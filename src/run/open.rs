@@ -131,8 +131,14 @@ impl App {
             record.generation = generation;
         }
         self.reporter.log = Some(log);
-        self.event(&Event::RunStarted { command: row.command, node: context.facts.host_name.clone(), generation });
-        self.reporter.tell(&machine(&context.facts));
+        // What is written on an image is on every machine made from it.
+        let interrupted = context.standing.journal.as_ref();
+        let mut facts = context.facts.clone();
+        if row.makes_image || interrupted.is_some_and(|journal| journal.header.terms.prepares.is_some()) {
+            facts.host_name = "an image".into();
+        }
+        self.event(&Event::RunStarted { command: row.command, node: facts.host_name.clone(), generation });
+        self.reporter.tell(&machine(&facts));
         self.made_safe(opened);
         self.await_addresses(row, &mut *node, &mut context)?;
         Ok(Opened { node, context, lock: Some(lock) })

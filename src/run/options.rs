@@ -242,12 +242,22 @@ pub struct Source {
     pub sha256: Option<String>,
 }
 
+/// The same, or everything from one file.
+#[derive(Debug, Clone, Default, Args)]
+pub struct SourceOrBundle {
+    #[command(flatten)]
+    pub source: Source,
+    /// File with everything, of release bundle; nothing is downloaded, and --sha256 is the file's
+    #[arg(long, value_name = "FILE", conflicts_with = "release", env = "CALICO_WIN_BUNDLE")]
+    pub bundle: Option<PathBuf>,
+}
+
 #[derive(Debug, Args)]
 pub struct Apply {
     #[command(flatten)]
-    pub source: Source,
+    pub source: SourceOrBundle,
     /// Apply a saved plan, with the config in it; refused if the node has changed since
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["release", "sha256"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["release", "sha256", "bundle"])]
     pub plan: Option<PathBuf>,
     /// Allow an older release than the one on this node
     #[arg(long)]
@@ -273,9 +283,9 @@ pub enum Drains {
 #[derive(Debug, Args)]
 pub struct Install {
     #[command(flatten)]
-    pub source: Source,
+    pub source: SourceOrBundle,
     /// Apply a saved plan, with the config in it; refused if the node has changed since
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["release", "sha256", "no_start"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["release", "sha256", "bundle", "no_start"])]
     pub plan: Option<PathBuf>,
     /// Allow an older release than the one on this node
     #[arg(long)]
@@ -283,8 +293,12 @@ pub struct Install {
     /// Register the services but do not start them
     #[arg(long)]
     pub no_start: bool,
+    /// Prepare an image: put the release, this program, kubelet and kube-proxy in place and register the services,
+    /// disabled; asks no cluster, changes no network, and writes nothing that names this machine
+    #[arg(long, conflicts_with_all = ["plan", "no_start", "download_only", "allow_downgrade"])]
+    pub prepare: bool,
     /// Download and verify the release, then stop
-    #[arg(long)]
+    #[arg(long, conflicts_with = "bundle")]
     pub download_only: bool,
 }
 
@@ -318,9 +332,9 @@ pub struct Reconfigure {
 #[derive(Debug, Args)]
 pub struct Upgrade {
     #[command(flatten)]
-    pub source: Source,
+    pub source: SourceOrBundle,
     /// Apply a saved plan, with the config in it; refused if the node has changed since
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["release", "sha256"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["release", "sha256", "bundle"])]
     pub plan: Option<PathBuf>,
     /// Allow an older release than the one on this node
     #[arg(long)]
@@ -338,7 +352,7 @@ pub struct Upgrade {
 #[derive(Debug, Args)]
 pub struct MigrateFromFlannel {
     #[command(flatten)]
-    pub source: Source,
+    pub source: SourceOrBundle,
     /// Do not drain the node; refused if pods use Flannel's network
     #[arg(long)]
     pub no_drain: bool,

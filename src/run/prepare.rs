@@ -117,7 +117,8 @@ pub(crate) fn prepare(
     let (layered, cluster, settings) = (context.config(op.node)?, context.cluster(op.node)?, &resolved.settings);
     let etcd = etcd?;
     let etcd_files = etcd.files.filter(|_| etcd.ours);
-    let release = find_release(op, &resolved, purpose)?;
+    context.sources.tell_of_bundle(op.app)?;
+    let release = find_release(op, &settings.calico, &resolved.run.connection, purpose)?;
     let kubeconfig = kubeconfig(op.app, op.node, cluster, &resolved)?;
     let login = match &kubeconfig {
         KubeconfigFile::Rendered(bytes) => Some(read_login(bytes)?),
@@ -154,7 +155,8 @@ pub(crate) fn prepare(
     let about = about(&config, &effective_text, &resolved, manifest, standing);
     plan = plan.between(standing.release(), &about.calico_version);
     plan.settings_diff = settings_diff(op.node, standing.receipt(), &about, Some(&effective));
-    if standing.receipt().is_none() && standing.journal.is_none() {
+    let is_first = standing.in_place().is_none() && standing.journal.is_none();
+    if is_first {
         settings_of_scripts(
             op,
             (&node_facts, &cluster_facts, &about.calico_version),
@@ -163,7 +165,7 @@ pub(crate) fn prepare(
         );
     }
     let root = &settings.calico.root;
-    if standing.receipt().is_none() && standing.journal.is_none() && op.node.disk(root).is_dir() {
+    if is_first && op.node.disk(root).is_dir() {
         let version = &about.calico_version;
         let message = format!("no receipt records which release {root} holds: it may be newer than {version}");
         op.app.warn("ReleaseUnknown", message);

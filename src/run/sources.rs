@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use anyhow::Result;
 use serde_json::{Value, json};
 
 use super::app::App;
 use super::connector::GENERATION;
-use super::options::Source;
+use super::options::{Source, SourceOrBundle};
 use super::saved::Saved;
 use super::verb::{Aim, Base, RESUME, Row, UNINSTALL};
 use crate::agent::trial::Trial;
@@ -23,8 +24,9 @@ use crate::fault::{Exit, Fault};
 use crate::node::trust::{self, Use};
 use crate::node::{Node, STATE_DIR};
 use crate::plan::show::SettingChange;
+use crate::release::bundle::{self, Bundle};
 use crate::settings::{Backend, Connection};
-use crate::values::WinPath;
+use crate::values::{Sha256, WinPath};
 use crate::version::CalicoVersion;
 use crate::yaml;
 use crate::yaml::encoding;
@@ -33,10 +35,18 @@ use crate::yaml::encoding;
 #[derive(Default)]
 pub(crate) struct Choice<'a> {
     pub source: Source,
+    /// A file that has the release and Kubernetes' programs; then `source` names no release.
+    pub bundle: Option<PathBuf>,
     /// The fields that are reset.
     pub unset: &'a [String],
     /// A saved plan to apply.
     pub saved: Option<&'a Path>,
+}
+
+impl Choice<'_> {
+    pub fn of(named: &SourceOrBundle) -> Self {
+        Self { source: named.source.clone(), bundle: named.bundle.clone(), ..Self::default() }
+    }
 }
 
 /// What a config is made from.
@@ -51,6 +61,8 @@ pub(crate) struct Sources {
     sandbox: Option<Document>,
     /// A saved plan: its config is the only one then.
     pub saved: Option<Saved>,
+    /// The bundle that has everything that would be downloaded.
+    pub bundle: Option<Rc<Bundle>>,
     /// Without a file, the config of the current generation is used.
     pub on_current: bool,
     /// The fields of it that are not kept.
@@ -76,7 +88,7 @@ impl Sources {
     /// The same for a run on a node, of this verb.
     ///
     /// # Errors
-    /// Those of [`Saved::load`], and of a record of ours that cannot be read.
+    /// Those of [`Saved::load`] and of [`bundle::unpack`], and of a record of ours that cannot be read.
     pub fn of(
         app: &App,
         node: &dyn Node,
@@ -85,19 +97,46 @@ impl Sources {
         trial: Option<&Trial>,
         choice: &Choice<'_>,
     ) -> Result<Self> {
-        let named = Self::named(app, &choice.source);
+        let named = match &choice.bundle {
+            None => Self::named(app, &choice.source),
+            Some(file) => {
+                let sha256 = choice.source.sha256.as_deref().map(digest).transpose()?;
+                let bundle = bundle::unpack(file, sha256.as_ref(), &app.cache_dir(node))?;
+                let mut named = Self::named(app, &Source::default());
+                // Single fields that the command line names come later, and win.
+                named.overrides.splice(0..0, of_bundle(app, &bundle));
+                Self { bundle: Some(Rc::new(bundle)), ..named }
+            }
+        };
         let saved = choice.saved.map(|file| Saved::load(file, app, node)).transpose()?;
         Ok(Self {
             sandbox: app.connector.env.as_ref().map(|env| env.config()),
             on_current: matches!(row.aim, Aim::Config(Base::Current | Base::CurrentIfAny) | Aim::Login),
             unset: choice.unset.to_vec(),
-            other_release: choice.source.release.is_some(),
+            other_release: choice.source.release.is_some() || choice.bundle.is_some(),
             access: match access(standing, row) {
                 Some(access) => Some(access),
                 None => left_access(node, trial)?,
             },
             saved,
             ..named
+        })
+    }
+
+    /// Says what the bundle has, which was verified before the config was read.
+    pub fn tell_of_bundle(&self, app: &mut App) -> Result<()> {
+        let Some(bundle) = &self.bundle else { return Ok(()) };
+        app.phase("bundle", |app| {
+            let place = bundle.path.display().to_string();
+            if bundle.is_unverified {
+                let message = format!(
+                    "bundle not verified: give the SHA-256 of {place} with --sha256, or in the file {place}.sha256"
+                );
+                app.warn("ReleaseNotPinned", message);
+            }
+            let programs = bundle.kubernetes.as_ref();
+            let programs = programs.map_or_else(String::new, |(version, _)| format!(", Kubernetes {version}"));
+            Ok(((), format!("Calico {}{programs} from {place}, sha256 {}", bundle.calico, bundle.sha256.short())))
         })
     }
 
@@ -199,18 +238,51 @@ pub(crate) fn version_in_file(node: &dyn Node) -> Option<String> {
     document["spec"]["calico"]["version"].as_str().map(str::to_owned)
 }
 
+/// Returns whether a flag or its variable gives a value.
+fn origin(app: &App, flag: &str) -> Origin {
+    let variable = format!("CALICO_WIN_{}", flag.to_uppercase().replace('-', "_"));
+    let typed = app.args.iter().any(|arg| arg.to_string_lossy().starts_with(&format!("--{flag}")));
+    if typed { Origin::Flag(format!("--{flag}")) } else { Origin::Env(variable) }
+}
+
+/// Reads a digest of the command line.
+///
+/// # Errors
+/// `Usage`.
+pub(crate) fn digest(text: &str) -> Result<Sha256, Fault> {
+    text.parse().map_err(|why| {
+        Fault::new(Exit::Usage, "Usage", format!("--sha256: {why}"))
+            .hint("give the 64 digits that the file's publisher names")
+    })
+}
+
+/// Returns the fields that a bundle decides: which release, and that everything is in the cache by its digest.
+fn of_bundle(app: &App, bundle: &Bundle) -> Vec<Override> {
+    let mut fields = vec![
+        ("calico.version", bundle.calico.to_string()),
+        ("calico.source.type", "release".into()),
+        ("calico.source.path", String::new()),
+        ("calico.source.sha256", bundle.release.to_string()),
+        ("transport.offline", "true".into()),
+    ];
+    if let Some((_, [kubelet, kube_proxy])) = &bundle.kubernetes {
+        fields.extend([
+            ("kubernetes.node.source.path", String::new()),
+            ("kubernetes.node.source.kubeletSHA256", kubelet.to_string()),
+            ("kubernetes.node.source.kubeProxySHA256", kube_proxy.to_string()),
+        ]);
+    }
+    let from = origin(app, "bundle");
+    fields.into_iter().map(|(path, value)| Override { path: path.into(), value, from: from.clone() }).collect()
+}
+
 /// Returns the single fields that variables and flags set; `--set` comes last and wins.
 fn overrides(app: &App, source: &Source) -> Vec<Override> {
-    let (global, args) = (&app.global, &app.args);
-    let origin = |flag: &str| {
-        let variable = format!("CALICO_WIN_{}", flag.to_uppercase().replace('-', "_"));
-        let typed = args.iter().any(|arg| arg.to_string_lossy().starts_with(&format!("--{flag}")));
-        if typed { Origin::Flag(format!("--{flag}")) } else { Origin::Env(variable) }
-    };
+    let global = &app.global;
     let mut overrides = Vec::new();
     let mut add = |path: &str, value: Option<String>, flag: &str| {
         if let Some(value) = value {
-            overrides.push(Override { path: path.into(), value, from: origin(flag) });
+            overrides.push(Override { path: path.into(), value, from: origin(app, flag) });
         }
     };
     add("kubernetes.kubeconfig", global.kubeconfig.clone(), "kubeconfig");

@@ -14,12 +14,12 @@ use crate::calico::layout::{Build, Layout};
 use crate::config::Layered;
 use crate::fault::{Exit, Fault};
 use crate::item::{Id, Manifest, State, Tree};
-use crate::node::{Node, STATE_DIR, files, trust};
-use crate::release::{self, download::Cache, stage::StageOptions};
-use crate::report::event::Event;
+use crate::node::{Node, files, trust};
+use crate::release::{self, archive::Archive, download::Cache, stage::StageOptions};
+use crate::report::event::{Event, Sink};
 use crate::report::text;
-use crate::settings::{self, Resolved, Settings, Source};
-use crate::values::{Sha256, WinPath};
+use crate::settings::{self, Connection, Source};
+use crate::values::Sha256;
 use crate::version::CalicoVersion;
 
 /// A verified release, and the folder of its files.
@@ -33,30 +33,35 @@ pub(crate) struct Release {
     _scratch: Option<Scratch>,
 }
 
-/// Returns the release that the settings name: in place already, or downloaded, verified and staged.
-pub(crate) fn find_release(op: &mut Operation<'_>, resolved: &Resolved, purpose: Purpose) -> Result<Release> {
+/// Returns the release that a config names: in place already, or downloaded, verified and staged.
+pub(crate) fn find_release(
+    op: &mut Operation<'_>,
+    calico: &settings::Calico,
+    connection: &Connection,
+    purpose: Purpose,
+) -> Result<Release> {
     let Operation { app, context, node, .. } = op;
-    let (settings, standing) = (&resolved.settings, &context.standing);
-    Layout::of(&settings.calico.version)?;
-    if let Some((manifest, tree)) = current_release(*node, standing, settings)? {
+    let standing = &context.standing;
+    Layout::of(&calico.version)?;
+    if let Some((manifest, tree)) = current_release(*node, standing, calico)? {
         let place = if tree.is_some() { "kept" } else { "in place" };
         let message = format!("Calico {} is {place}", manifest.version);
         app.event(&Event::PhaseSkipped { phase: "release", reason: message });
         return Ok(Release { manifest, tree, is_new: false, _scratch: None });
     }
     app.phase("release", |app| {
-        let source = reachable(app, &settings.calico.source, &settings.calico.version)?;
-        let cache = cache_dir(app, *node);
+        let source = reachable(app, &calico.source, &calico.version)?;
+        let cache = app.cache_dir(*node);
         let mut events = |event| app.event(&event);
         let found = release::locate::locate(
             &source,
-            Some(&settings.calico.version),
-            settings.calico.sha256.as_ref(),
+            Some(&calico.version),
+            calico.sha256.as_ref(),
             &cache,
-            &resolved.run.connection,
+            connection,
             &mut events,
         )?;
-        let version = &settings.calico.version;
+        let version = &calico.version;
         let sha256 = found.sha256.as_ref();
         let (staged, scratch) = match purpose {
             Purpose::Look => {
@@ -109,7 +114,7 @@ fn into_store(
 pub(crate) fn again(op: &mut Operation<'_>, about: &About) -> Result<Option<(Manifest, PathBuf)>> {
     let Operation { app, context, node, .. } = op;
     let Some(sha256) = &about.archive else { return Ok(None) };
-    let cached = Cache::at(&cache_dir(app, *node)).archive(sha256)?;
+    let cached = Cache::at(&app.cache_dir(*node)).archive(sha256)?;
     let whole = |file: &PathBuf| store::digest(file).is_ok_and(|digest| digest == *sha256);
     let Some(archive) = cached.or_else(|| Some(PathBuf::from(&about.source)).filter(whole)) else { return Ok(None) };
     app.phase("release", |app| {
@@ -185,32 +190,45 @@ pub(crate) fn check_layout(version: &CalicoVersion, files: &[&str]) -> Result<()
         .map_err(|missing| layout.refusal(&missing, Build::guess(files.iter().copied())).into())
 }
 
+/// Opens the zip of a release and checks it, with the files that its version must have if one is named.
+pub(crate) fn check_archive(
+    zip: &Path,
+    sha256: Option<&Sha256>,
+    version: Option<&CalicoVersion>,
+    events: Sink,
+) -> Result<Archive> {
+    let archive = Archive::open(zip, sha256, events)?;
+    if let Some(version) = version {
+        check_layout(version, &archive.paths().collect::<Vec<_>>())?;
+    }
+    Ok(archive)
+}
+
 /// Returns the current release, if it is the wanted one and unchanged; with its folder if an interrupted run has moved
 /// it into the store, and another release is in its place.
 fn current_release(
     node: &dyn Node,
     standing: &Standing,
-    settings: &Settings,
+    calico: &settings::Calico,
 ) -> Result<Option<(Manifest, Option<PathBuf>)>> {
-    let Some(receipt) = standing.receipt() else { return Ok(None) };
-    let Some(about) = &receipt.about else { return Ok(None) };
-    if about.calico_version != settings.calico.version {
+    let Some((receipt, version, archive)) = standing.in_place() else { return Ok(None) };
+    if *version != calico.version {
         return Ok(None);
     }
-    let wanted = match &settings.calico.source {
+    let wanted = match &calico.source {
         // A folder has no digest to compare; a file's digest shows whether it is the same archive.
         Source::Directory(_) => return Ok(None),
         Source::File(file) if !Path::new(file).exists() => return Ok(None),
         Source::File(file) => Some(store::digest(Path::new(file))?),
-        Source::Url(_) => settings.calico.sha256.clone(),
+        Source::Url(_) => calico.sha256.clone(),
     };
-    if wanted.is_some() && wanted != about.archive {
+    if wanted.is_some() && wanted.as_ref() != archive {
         return Ok(None);
     }
-    let root = Id::Tree(settings.calico.root.clone());
+    let root = Id::Tree(calico.root.clone());
     let Some(wanted @ State::Tree(Tree::Release(digest))) = receipt.target.world.get(&root) else { return Ok(None) };
     if node.get(&root)?.as_ref() == Some(wanted) {
-        return Ok(Some((store::manifest(&node.disk(&settings.calico.root))?, None)));
+        return Ok(Some((store::manifest(&node.disk(&calico.root))?, None)));
     }
     if !store::holds(node, wanted) {
         return Ok(None);
@@ -234,18 +252,11 @@ pub(crate) fn reachable(app: &App, source: &Source, version: &CalicoVersion) -> 
     })
 }
 
-pub(crate) fn cache_dir(app: &App, node: &dyn Node) -> PathBuf {
-    match &app.global.sandbox {
-        Some(dir) => dir.join("cache"),
-        None => node.disk(&WinPath::known(STATE_DIR).join("cache")),
-    }
-}
-
 /// A folder on this machine that is removed when it is dropped.
-struct Scratch(PathBuf);
+pub(crate) struct Scratch(pub PathBuf);
 
 impl Scratch {
-    fn new() -> Result<Self> {
+    pub fn new() -> Result<Self> {
         let path = trust::temporary("calicoctl-win", "");
         // Not one that is there already.
         std::fs::create_dir(&path).with_context(|| format!("make {}", path.display()))?;

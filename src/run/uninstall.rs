@@ -158,7 +158,7 @@ impl Removed {
     }
 
     fn is_nothing(&self, standing: &Standing) -> bool {
-        self.planned.plan.changes.is_empty() && standing.receipt().is_none() && standing.journal.is_none()
+        self.planned.plan.changes.is_empty() && standing.in_place().is_none() && standing.journal.is_none()
     }
 }
 
@@ -380,7 +380,7 @@ fn look_for(node: &dyn Node, standing: &Standing, facts: &NodeFacts, adopted: Op
         found.theirs = taken_over;
     }
     // Its folder would be ours otherwise.
-    let not_ours = standing.receipt().is_none() && standing.journal.is_none() && found.marked.is_empty();
+    let not_ours = standing.in_place().is_none() && standing.journal.is_none() && found.marked.is_empty();
     if not_ours
         && adopted != Some(AdoptedFlag::Restore)
         && let Some(scripts) = scripts::found(node, facts)?

@@ -27,6 +27,8 @@ pub(crate) struct Row {
     pub needs_state: bool,
     /// It removes Flannel too.
     pub replaces_flannel: bool,
+    /// The machine becomes an image: what the run writes does not name the machine.
+    pub makes_image: bool,
 }
 
 /// What the verb changes, and to which state.
@@ -108,6 +110,7 @@ pub(crate) const APPLY: Row = Row {
     trial: DuringTrial::Refused,
     needs_state: true,
     replaces_flannel: false,
+    makes_image: false,
 };
 /// An install that also removes Flannel.
 pub(crate) const MIGRATE: Row = Row {
@@ -120,6 +123,8 @@ pub(crate) const MIGRATE: Row = Row {
 };
 pub(crate) const INSTALL: Row =
     Row { command: "install", aim: Aim::Config(Base::None), drains: false, tries: false, ready: &[], ..APPLY };
+/// Without cluster and network: the rest follows on each machine made from the image.
+pub(crate) const PREPARE: Row = Row { command: "install --prepare", lease: Lease::Never, makes_image: true, ..INSTALL };
 pub(crate) const RECONFIGURE: Row =
     Row { command: "reconfigure", aim: Aim::Config(Base::Current), ready: &[], ..APPLY };
 pub(crate) const UPGRADE: Row = Row {

@@ -2,15 +2,16 @@
 
 use std::net::Ipv4Addr;
 
+use anyhow::Result;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::Backend;
 use super::network::{Network, NodeAddress};
 use super::resolver::Resolver;
-use crate::config::Origin;
 use crate::config::spec::CloudProvider;
 use crate::config::types::{Address, CaCertHash, WebUrl};
+use crate::config::{Layered, Origin, fault};
 use crate::facts::{Adapter, ClusterFacts, NodeFacts};
 use crate::values::{Sha256, known};
 use crate::version::KubernetesVersion;
@@ -54,6 +55,19 @@ pub struct Join {
     pub token_file: Option<String>,
     pub config_file: Option<String>,
     pub ca_cert_hashes: Vec<CaCertHash>,
+}
+
+/// The programs that a config installs, without asking node or cluster: to get them in advance; none if it installs none.
+///
+/// # Errors
+/// A [`crate::fault::Fault`] `ConfigInvalid` if it does not say which.
+pub fn kubernetes_programs(layered: &Layered) -> Result<Option<(KubernetesVersion, Programs)>> {
+    let mut to = Resolver::new(layered);
+    if !to.or_default("kubernetes.node.install", false) {
+        return Ok(None);
+    }
+    let (programs, version) = (programs(&mut to), version(&mut to, None, true));
+    if to.findings.is_empty() { Ok(version.map(|version| (version, programs))) } else { Err(fault(&to.findings)) }
 }
 
 /// Decides them; none if the config does not install them.

@@ -116,6 +116,11 @@ impl Lab {
         fs::read_to_string(self.on_node(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
+    /// The machine, with every default.
+    pub fn model(&self) -> Model {
+        serde_yaml::from_str(&self.read("node.yaml")).unwrap()
+    }
+
     /// Edits `node.yaml`, like another user.
     pub fn edit_yaml(&self, edit: impl FnOnce(&str) -> String) {
         let text = self.read("node.yaml");

@@ -44,6 +44,7 @@
         'Update-CalicoCredential',
         'Get-CalicoRelease',
         'Save-CalicoRelease',
+        'Export-CalicoBundle',
         'Test-CalicoRelease',
         'Expand-CalicoRelease',
         'Test-CalicoCluster',

@@ -102,6 +102,8 @@ function Get-CalicoPlan {
         Calico release: a version, a zip, an unpacked folder, or a URL
     .PARAMETER Sha256
         SHA-256 that the archive must have
+    .PARAMETER Bundle
+        File with everything, of release bundle; nothing is downloaded, and --sha256 is the file's
     .PARAMETER Uninstall
         Plan the removal instead
     .PARAMETER Adopted
@@ -148,6 +150,7 @@ function Get-CalicoPlan {
     param(
         [string] $Release,
         [string] $Sha256,
+        [string] $Bundle,
         [switch] $Uninstall,
         [ValidateSet('restore', 'remove')] [string] $Adopted,
         [string] $Out,
@@ -170,6 +173,7 @@ function Get-CalicoPlan {
     $options = [ordered]@{
         Release = '--release'
         Sha256 = '--sha256'
+        Bundle = '--bundle'
         Uninstall = '--uninstall'
         Adopted = '--adopted'
         Out = '--out'
@@ -202,6 +206,8 @@ function Set-CalicoNode {
         Calico release: a version, a zip, an unpacked folder, or a URL
     .PARAMETER Sha256
         SHA-256 that the archive must have
+    .PARAMETER Bundle
+        File with everything, of release bundle; nothing is downloaded, and --sha256 is the file's
     .PARAMETER Plan
         Apply a saved plan, with the config in it; refused if the node has changed since
     .PARAMETER AllowDowngrade
@@ -268,6 +274,7 @@ function Set-CalicoNode {
     param(
         [string] $Release,
         [string] $Sha256,
+        [string] $Bundle,
         [string] $Plan,
         [switch] $AllowDowngrade,
         [ValidateSet('auto', 'never', 'always')] [string] $Drain,
@@ -300,6 +307,7 @@ function Set-CalicoNode {
     $options = [ordered]@{
         Release = '--release'
         Sha256 = '--sha256'
+        Bundle = '--bundle'
         Plan = '--plan'
         AllowDowngrade = '--allow-downgrade'
         Drain = '--drain'
@@ -342,12 +350,16 @@ function Install-CalicoNode {
         Calico release: a version, a zip, an unpacked folder, or a URL
     .PARAMETER Sha256
         SHA-256 that the archive must have
+    .PARAMETER Bundle
+        File with everything, of release bundle; nothing is downloaded, and --sha256 is the file's
     .PARAMETER Plan
         Apply a saved plan, with the config in it; refused if the node has changed since
     .PARAMETER AllowDowngrade
         Allow an older release than the one on this node
     .PARAMETER NoStart
         Register the services but do not start them
+    .PARAMETER Prepare
+        Prepare an image: put the release, this program, kubelet and kube-proxy in place and register the services, disabled; asks no cluster, changes no network, and writes nothing that names this machine
     .PARAMETER DownloadOnly
         Download and verify the release, then stop
     .PARAMETER Config
@@ -394,9 +406,11 @@ function Install-CalicoNode {
     param(
         [string] $Release,
         [string] $Sha256,
+        [string] $Bundle,
         [string] $Plan,
         [switch] $AllowDowngrade,
         [switch] $NoStart,
+        [switch] $Prepare,
         [switch] $DownloadOnly,
         [string[]] $Config,
         [string[]] $Set,
@@ -419,9 +433,11 @@ function Install-CalicoNode {
     $options = [ordered]@{
         Release = '--release'
         Sha256 = '--sha256'
+        Bundle = '--bundle'
         Plan = '--plan'
         AllowDowngrade = '--allow-downgrade'
         NoStart = '--no-start'
+        Prepare = '--prepare'
         DownloadOnly = '--download-only'
         Config = '--config'
         Set = '--set'
@@ -602,6 +618,8 @@ function Update-CalicoRelease {
         Calico release: a version, a zip, an unpacked folder, or a URL
     .PARAMETER Sha256
         SHA-256 that the archive must have
+    .PARAMETER Bundle
+        File with everything, of release bundle; nothing is downloaded, and --sha256 is the file's
     .PARAMETER Plan
         Apply a saved plan, with the config in it; refused if the node has changed since
     .PARAMETER AllowDowngrade
@@ -670,6 +688,7 @@ function Update-CalicoRelease {
     param(
         [string] $Release,
         [string] $Sha256,
+        [string] $Bundle,
         [string] $Plan,
         [switch] $AllowDowngrade,
         [switch] $Drain,
@@ -703,6 +722,7 @@ function Update-CalicoRelease {
     $options = [ordered]@{
         Release = '--release'
         Sha256 = '--sha256'
+        Bundle = '--bundle'
         Plan = '--plan'
         AllowDowngrade = '--allow-downgrade'
         Drain = '--drain'
@@ -746,6 +766,8 @@ function Switch-CalicoFlannel {
         Calico release: a version, a zip, an unpacked folder, or a URL
     .PARAMETER Sha256
         SHA-256 that the archive must have
+    .PARAMETER Bundle
+        File with everything, of release bundle; nothing is downloaded, and --sha256 is the file's
     .PARAMETER NoDrain
         Do not drain the node; refused if pods use Flannel's network
     .PARAMETER IgnoreDaemonsets
@@ -808,6 +830,7 @@ function Switch-CalicoFlannel {
     param(
         [string] $Release,
         [string] $Sha256,
+        [string] $Bundle,
         [switch] $NoDrain,
         [ValidateSet('y', 'yes', 't', 'true', 'on', '1', 'n', 'no', 'f', 'false', 'off', '0')] [string] $IgnoreDaemonsets,
         [ValidateSet('y', 'yes', 't', 'true', 'on', '1', 'n', 'no', 'f', 'false', 'off', '0')] [string] $DeleteEmptydirData,
@@ -838,6 +861,7 @@ function Switch-CalicoFlannel {
     $options = [ordered]@{
         Release = '--release'
         Sha256 = '--sha256'
+        Bundle = '--bundle'
         NoDrain = '--no-drain'
         IgnoreDaemonsets = '--ignore-daemonsets'
         DeleteEmptydirData = '--delete-emptydir-data'
@@ -3292,10 +3316,98 @@ function Save-CalicoRelease {
     Invoke-Change -Cmdlet $PSCmdlet -Command 'release', 'download' -Bound $PSBoundParameters -Options $options -IsTrial $WhatIfPreference -Asks ($ConfirmPreference -in 'Low', 'Medium')
 }
 
+function Export-CalicoBundle {
+    <#
+    .SYNOPSIS
+        Pack all that a node without downloads needs into one file: the release, this program, kubelet and kube-proxy if the config installs them, a list of images, and digests
+    .DESCRIPTION
+        Runs calicoctl-win release bundle. Changes nothing.
+    .PARAMETER Sha256
+        SHA-256 that the archive must have
+    .PARAMETER Out
+        File to write; must not exist
+    .PARAMETER Executable
+        calicoctl-win.exe for the node [default: this program]
+    .PARAMETER Config
+        Config file; repeat to layer, later ones win, - is stdin
+    .PARAMETER Set
+        Override one field of the config, for example calicoNetwork.vxlan.vxlanVNI=5000
+    .PARAMETER Sandbox
+        Work on a sandbox node in this folder instead of this machine
+    .PARAMETER SandboxFault
+        Make the sandbox fail, to rehearse it (docs/sandbox.md); repeatable
+    .PARAMETER Kubeconfig
+        Kubeconfig with the rights to install; only this tool uses it
+    .PARAMETER Context
+        Context in the kubeconfig
+    .PARAMETER NodeName
+        Name of this machine's Kubernetes Node
+    .PARAMETER CalicoNamespace
+        Namespace of Calico's service account [default: detected]
+    .PARAMETER Proxy
+        Proxy for downloads
+    .PARAMETER CaFile
+        PEM file with CAs to trust for downloads
+    .PARAMETER Offline
+        Use no network but the cluster
+    .PARAMETER IgnorePreflightErrors
+        Ids of checks that may fail
+    .PARAMETER LogFile
+        Write the log here instead of below C:\ProgramData\calicoctl-win\logs
+    .PARAMETER Help
+        Print help
+    .EXAMPLE
+        (Export-CalicoBundle -Config node.yaml -Out bundle.zip).Sha256
+    .OUTPUTS
+        CalicoctlWin.ReleaseVerification
+    #>
+    [CmdletBinding()]
+    [OutputType('CalicoctlWin.ReleaseVerification')]
+    param(
+        [string] $Sha256,
+        [Parameter(Mandatory = $true)] [string] $Out,
+        [string] $Executable,
+        [string[]] $Config,
+        [string[]] $Set,
+        [string] $Sandbox,
+        [string[]] $SandboxFault,
+        [string] $Kubeconfig,
+        [string] $Context,
+        [string] $NodeName,
+        [string] $CalicoNamespace,
+        [string] $Proxy,
+        [string] $CaFile,
+        [switch] $Offline,
+        [string[]] $IgnorePreflightErrors,
+        [string] $LogFile,
+        [string] $Help
+    )
+    $options = [ordered]@{
+        Sha256 = '--sha256'
+        Out = '--out'
+        Executable = '--executable'
+        Config = '--config'
+        Set = '--set'
+        Sandbox = '--sandbox'
+        SandboxFault = '--sandbox-fault'
+        Kubeconfig = '--kubeconfig'
+        Context = '--context'
+        NodeName = '--node-name'
+        CalicoNamespace = '--calico-namespace'
+        Proxy = '--proxy'
+        CaFile = '--ca-file'
+        Offline = '--offline'
+        IgnorePreflightErrors = '--ignore-preflight-errors'
+        LogFile = '--log-file'
+        Help = '--help'
+    }
+    Read-Document -Cmdlet $PSCmdlet -Command 'release', 'bundle' -Bound $PSBoundParameters -Options $options -Type 'ReleaseVerification'
+}
+
 function Test-CalicoRelease {
     <#
     .SYNOPSIS
-        Check an archive: digest, layout, every entry; writes nothing
+        Check an archive or a bundle: digest, layout, every entry; writes nothing
     .DESCRIPTION
         Runs calicoctl-win release verify. Changes nothing.
     .PARAMETER Zip

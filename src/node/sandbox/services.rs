@@ -40,7 +40,13 @@ pub fn put_definition(model: &mut Model, name: &str, wanted: Option<&Service>) -
         (Some(NodeService { deleted: true, held_open: true, .. }), Some(_)) => {
             return Err(refused(win32::SERVICE_MARKED_FOR_DELETE, format!("make service {name}")).into());
         }
-        (Some(service), Some(wanted)) if !service.deleted => service.definition = wanted.clone(),
+        (Some(service), Some(wanted)) if !service.deleted => {
+            service.definition = wanted.clone();
+            if wanted.start == StartType::Disabled {
+                // Windows does not start a disabled service (1058): its recovery action does nothing.
+                service.restart_in = None;
+            }
+        }
         (_, Some(wanted)) => {
             let service = NodeService::new(wanted.clone(), None);
             model.services.insert(key, service);

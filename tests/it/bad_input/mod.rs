@@ -1,6 +1,7 @@
 //! The response to bad input: one clear error with its own exit code, an unchanged node, pure JSON, and no secret
 //! anywhere.
 
+mod bundle;
 mod cluster;
 mod command_line;
 mod config;
@@ -115,6 +116,7 @@ fn masked(lab: &Lab, stderr: &str) -> String {
         (r"  more: .*\n", ""),
         (r"127\.0\.0\.1:\d+", "127.0.0.1:PORT"),
         (r"\b[0-9a-f]{64}\b", "DIGEST"),
+        (r"CRC is [0-9a-f]{8}, but [0-9a-f]{8}", "CRC is CRC, but CRC"),
         (r"\bstore [0-9a-f]{12}\b", "store DIGEST"),
         (r"\bpid \d+", "pid PID"),
         (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "TIME"),

@@ -276,7 +276,7 @@ fn a_failed_download_says_what_the_server_answered() {
         state: nothing was changed
         hint: download it again: the download was probably interrupted
     corrupt, without digests
-      error: node/cache/DIGEST.zip: the archive is damaged: entry `nssm/README.txt`: its CRC is a0f4854d, but f1b339da is expected
+      error: node/cache/DIGEST.zip: the archive is damaged: entry `nssm/README.txt`: its CRC is CRC, but CRC is expected
         state: nothing was changed
         hint: download it again, and set its SHA-256 in the config
     offline, not in the cache

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::copy_folder;
 use crate::lab::Lab;
 use crate::stories::adoption::nssm;
+use crate::stories::bundle::of_release;
 use crate::stories::migrate::with_flannel;
 
 /// One verb, from one node state to another.
@@ -21,6 +22,7 @@ pub struct Row {
 
 /// With the token of the secret, which is the same each time.
 const INSTALL: &str = "install -y --set spec.kubernetes.credentials=secret";
+const PREPARE: &str = "install --prepare -y";
 const BGP: &str = "reconfigure -y --set spec.calicoNetwork.backend=windows-bgp \
                    --ignore-preflight-errors WindowsBgpRelease,RoutingFeature,PoolEncapsulation";
 const VNI: &str = "reconfigure -y --set spec.calicoNetwork.vxlan.vxlanVNI=5000";
@@ -29,7 +31,7 @@ const VNI: &str = "reconfigure -y --set spec.calicoNetwork.vxlan.vxlanVNI=5000";
 const PROXY: &str = "reconfigure -y --set spec.kubernetes.node.install=true \
                      --set spec.kubernetes.node.source.path=node/programs";
 
-pub const ROWS: [Row; 18] = [
+pub const ROWS: [Row; 21] = [
     Row { name: "install", start: lived_in, words: INSTALL, drift: nobody },
     Row {
         name: "reconfigure in place",
@@ -58,6 +60,14 @@ pub const ROWS: [Row; 18] = [
         words: "upgrade -y --release v3.33.0",
         drift: nobody,
     },
+    Row {
+        name: "upgrade from a bundle",
+        start: with_a_bundle,
+        words: "upgrade -y --bundle node/bundle.zip",
+        drift: nobody,
+    },
+    Row { name: "prepare an image", start: lived_in, words: PREPARE, drift: nobody },
+    Row { name: "install on an image", start: prepared, words: INSTALL, drift: nobody },
     Row { name: "rollback of a VNI", start: with_another_vni, words: "rollback -y", drift: nobody },
     Row { name: "rollback in place", start: with_debug, words: "rollback -y", drift: nobody },
     Row { name: "repair", start: installed, words: "repair -y", drift },
@@ -184,6 +194,18 @@ pub fn installed() -> Lab {
 fn with_a_newer_calico_on_linux() -> Lab {
     let lab = installed();
     lab.linux_runs("v3.33.0");
+    lab
+}
+
+fn with_a_bundle() -> Lab {
+    let lab = with_a_newer_calico_on_linux();
+    lab.write("node/bundle.zip", of_release("v3.33.0"));
+    lab
+}
+
+fn prepared() -> Lab {
+    let lab = lived_in();
+    let _there = lab.run(PREPARE).exits(0);
     lab
 }
 

@@ -53,7 +53,7 @@ pub(super) fn types() -> Vec<(&'static str, &'static str, Option<&'static str>)>
 }
 
 /// Function, command, way, and the example of its help.
-const FUNCTIONS: [(&str, &str, Way, &str); 44] = [
+const FUNCTIONS: [(&str, &str, Way, &str); 45] = [
     (
         "Test-CalicoNode",
         "preflight",
@@ -113,6 +113,12 @@ const FUNCTIONS: [(&str, &str, Way, &str); 44] = [
     ("Update-CalicoCredential", "credentials rotate", Change("High"), "Update-CalicoCredential"),
     ("Get-CalicoRelease", "release list", items("Archive", "Archives"), "Get-CalicoRelease"),
     ("Save-CalicoRelease", "release download", Change("Medium"), "Save-CalicoRelease -Release v3.32.1"),
+    (
+        "Export-CalicoBundle",
+        "release bundle",
+        document("ReleaseVerification"),
+        "(Export-CalicoBundle -Config node.yaml -Out bundle.zip).Sha256",
+    ),
     (
         "Test-CalicoRelease",
         "release verify",

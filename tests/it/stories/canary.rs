@@ -24,7 +24,7 @@ const FORMATS: [&str; 3] = ["text", "json", "ndjson"];
 
 /// Every command at its work: the fault that it meets, its words, and its exit code. The words of a command are the
 /// beginning of a line.
-const LIFE: [(&str, &str, i32); 78] = [
+const LIFE: [(&str, &str, i32); 79] = [
     ("", "preflight -c c.yaml --all", 0),
     ("", "cluster check -c c.yaml", 0),
     ("", "cluster prepare -c c.yaml --apply -y", 0),
@@ -36,6 +36,7 @@ const LIFE: [(&str, &str, i32); 78] = [
     ("", "config import config.ps1", 4),
     ("", "release download -c c.yaml", 0),
     ("", "release list", 0),
+    ("", "release bundle -c c.yaml --out bundle.zip", 0),
     ("", "release verify calico-windows-v3.32.1.zip", 0),
     ("", "release extract calico-windows-v3.32.1.zip --dest out", 0),
     ("", "plan -c c.yaml --out plan.json", 0),

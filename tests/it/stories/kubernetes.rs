@@ -10,12 +10,12 @@ const REQUESTS: &str = "certificatesigningrequests.certificates.k8s.io";
 
 const TOKEN: &str = "abcdef.0123456789abcdef";
 
-fn sha256(text: &str) -> String {
+pub fn sha256(text: &str) -> String {
     calicoctl_win::values::Sha256::of(text.as_bytes()).to_string()
 }
 
 /// The programs of a version, as the sandbox plays them.
-fn programs(lab: &Lab, version: &str) -> String {
+pub fn programs(lab: &Lab, version: &str) -> String {
     for name in ["kubelet.exe", "kube-proxy.exe"] {
         let text = format!("Stand-in for Kubernetes Windows {version}, {name}");
         lab.write(&format!("{version}/{name}"), &text);
@@ -43,7 +43,7 @@ spec:
 }
 
 /// A machine with only containerd, in a cluster that does not know it.
-fn bare() -> Lab {
+pub fn bare() -> Lab {
     let lab = Lab::node();
     let _cluster = lab.run("cluster check").code;
     lab.edit_yaml(|yaml| {
@@ -64,8 +64,8 @@ fn apply(lab: &Lab) -> Output {
     lab.run("apply -c node.yaml -y -o json")
 }
 
-fn is_ready(lab: &Lab) -> bool {
-    let node = lab.object("nodes", "win-a1").unwrap();
+pub fn is_ready(lab: &Lab, name: &str) -> bool {
+    let node = lab.object("nodes", name).unwrap();
     let mut conditions = node["status"]["conditions"].as_array().unwrap().iter();
     conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }
@@ -75,7 +75,7 @@ fn a_bare_machine_becomes_a_ready_node_by_one_apply() {
     let lab = bare();
     let before = lab.picture_without_state();
     let screen = lab.run("apply -c node.yaml -y").exits(0).screen();
-    assert!(is_ready(&lab), "{screen}");
+    assert!(is_ready(&lab, "win-a1"), "{screen}");
     insta::assert_snapshot!(screen, @r"
     calicoctl-win VERSION on win-a1: Windows Server 2022 build 20348.2700, containerd 1.7.27
     [ OK ]  cluster         https://10.20.0.10:6443, Kubernetes v1.36.2, Calico v3.32.1  SECONDS
@@ -301,7 +301,7 @@ kind: KubeletConfiguration
     let found = error["what"].as_str().unwrap().split_once("the CA ").unwrap().1;
     lab.write("join.yaml", join(found.split(',').next().unwrap()));
     let _joined = apply(&lab).exits(0);
-    assert!(is_ready(&lab));
+    assert!(is_ready(&lab, "win-a1"));
 }
 
 #[test]
@@ -465,7 +465,7 @@ fn a_run_that_is_killed_is_finished_or_undone() {
         let _undone = back.run("resume --undo -y").exits(0);
         back.picture_without_state().same_as(&before);
         let _finished = lab.run("resume -y").exits(0);
-        assert!(is_ready(&lab), "{point}");
+        assert!(is_ready(&lab, "win-a1"), "{point}");
         lab.healthy();
     }
     assert!(killed > 8, "{killed}");
@@ -480,7 +480,7 @@ fn the_verbs_install_show_and_remove_both() {
     let none = shown(&lab);
     assert_eq!((&none["services"][0]["owner"], &none["joined"]), (&"none".into(), &false.into()), "{none:#}");
     let _installed = lab.run("kubernetes install -c node.yaml -y").exits(0);
-    assert!(is_ready(&lab));
+    assert!(is_ready(&lab, "win-a1"));
     insta::assert_snapshot!(lab.run("kubernetes status").exits(0).stdout, @r"
     kubelet    Running, v1.36.2 (pid 4000)
     kube-proxy Running, v1.36.2 (pid 4020)

@@ -5,6 +5,7 @@ mod apply;
 #[cfg(target_os = "linux")]
 mod at_boot;
 mod boot;
+pub mod bundle;
 #[cfg(target_os = "linux")]
 mod canary;
 mod changes;
@@ -22,9 +23,10 @@ mod failures;
 mod first_day;
 #[cfg(target_os = "linux")]
 mod given_up;
+mod image;
 mod import;
 mod journal;
-mod kubernetes;
+pub mod kubernetes;
 mod lease;
 mod leaving;
 mod limits;
