@@ -154,7 +154,7 @@ fn locate(
     op.app.phase("kubernetes", |app| {
         let (path, sha256) =
             sources::locate(from, version, (name, pinned.as_ref()), &cache, connection, &mut |event| {
-                app.event(&event)
+                app.event(&event);
             })?;
         let message = format!("{name} of Kubernetes {version}, sha256 {}", sha256.short());
         Ok(((path, sha256), message))
