@@ -213,7 +213,10 @@ fn read_document(file: &Path, given: Option<&str>) -> Result<Document> {
     let name = if stdin { "stdin".to_owned() } else { file.display().to_string() };
     let mut bytes = Vec::new();
     let read = match (stdin, given) {
-        (true, Some(given)) => Ok(bytes.extend_from_slice(given.as_bytes())),
+        (true, Some(given)) => {
+            bytes.extend_from_slice(given.as_bytes());
+            Ok(())
+        }
         (true, None) => std::io::stdin().read_to_end(&mut bytes).map(drop),
         (false, _) => std::fs::read(file).map(|read| bytes = read),
     };

@@ -246,7 +246,8 @@ impl RealCluster {
         self.try_kubectl(arguments, input).unwrap_or_else(|said| panic!("kubectl {arguments:?}: {said}"))
     }
 
-    fn try_kubectl(&self, arguments: &[&str], input: &str) -> Result<String, String> {
+    /// The same; returns what kubectl says if it fails.
+    pub fn try_kubectl(&self, arguments: &[&str], input: &str) -> Result<String, String> {
         let file = self.lab.path("kubectl-input");
         fs::write(&file, input).unwrap();
         let mut command = Command::new(part("kubectl").expect("it was there"));

@@ -9,6 +9,7 @@ mod api_server;
 mod audit;
 mod cluster;
 mod etcd;
+mod hostprocess;
 mod parts;
 mod restarts;
 mod schemas;

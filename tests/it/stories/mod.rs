@@ -23,6 +23,7 @@ mod failures;
 mod first_day;
 #[cfg(target_os = "linux")]
 mod given_up;
+mod hostprocess;
 mod image;
 mod import;
 mod journal;

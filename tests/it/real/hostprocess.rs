@@ -1,0 +1,58 @@
+//! The manifests of `packaging/hostprocess` on a real cluster: its admission, its controllers, and the rights of the
+//! pods' account.
+
+use serde_json::Value;
+
+use super::api_server::until;
+use super::cluster::{NODE, RealCluster, V1};
+use crate::read;
+
+const PODS: &str = "/api/v1/namespaces/calicoctl-win/pods";
+
+impl RealCluster {
+    /// Applies a manifest, whose unknown fields are errors. Returns what a server that refuses it says.
+    fn applies(&self, manifest: &str) -> Result<String, String> {
+        self.try_kubectl(&["apply", "--server-side", "--validate=strict", "-f", "-"], manifest)
+    }
+}
+
+#[test]
+fn a_real_cluster_admits_the_pods_and_their_account_applies_the_config() {
+    let Some(cluster) = RealCluster::start(V1) else { return };
+    let install = read("packaging/hostprocess/install.yaml");
+    let job = read("packaging/hostprocess/job.yaml").replace("hostname: node-1", &format!("hostname: {NODE}"));
+    cluster.applies(&install).unwrap();
+    cluster.applies(&job).unwrap();
+    // Both controllers create a pod, which is admitted as it is.
+    let pods = until("the controllers' pods", || {
+        let pods = cluster.server.get(PODS)["items"].as_array().unwrap().clone();
+        (pods.len() == 2).then_some(pods)
+    });
+    for pod in &pods {
+        assert_eq!(pod["spec"]["securityContext"]["windowsOptions"]["hostProcess"], true, "{pod:#}");
+    }
+    let of = |kind: &str| pods.iter().find(|pod| pod["metadata"]["ownerReferences"][0]["kind"] == kind);
+    assert!(of("DaemonSet").is_some());
+    let once = of("Job").unwrap()["metadata"]["name"].as_str().unwrap();
+
+    // It knows what a HostProcess pod is.
+    let other = job.replace("name: calicoctl-win-node-1", "name: calicoctl-win-node-2");
+    let said = cluster.applies(&other.replace("hostNetwork: true", "hostNetwork: false")).unwrap_err();
+    assert!(said.contains("hostNetwork"), "{said}");
+
+    // The account's token, as it is in a pod, has the rights for a whole run.
+    let token = cluster.kubectl(&["create", "token", "calicoctl-win", "-n", "calicoctl-win"], "");
+    cluster.lab.write("pod", cluster.server.kubeconfig_of(token.trim()));
+    cluster.config(cluster.release());
+    let words = |verb: &str| format!("{verb} --kubeconfig pod -c config.yaml -o json");
+    let applied = cluster.lab.alone(&words("apply -y")).exits(0).json();
+    assert_eq!(applied["changed"], true, "{applied:#}");
+    cluster.bind_pods();
+    let with_drain = "apply -y --drain=always --pod-selector=app.kubernetes.io/name!=calicoctl-win \
+                      --set calicoNetwork.vxlan.vxlanVNI=5000";
+    let changed = cluster.lab.alone(&words(with_drain)).exits(0).json();
+    assert_eq!(changed["evicted"].as_array().map(Vec::len), Some(3), "{changed:#}");
+    assert!(!cluster.cordoned());
+    // The drain leaves the pod whose run it is.
+    assert_eq!(cluster.server.get(&format!("{PODS}/{once}"))["metadata"]["deletionTimestamp"], Value::Null);
+}

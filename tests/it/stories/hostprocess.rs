@@ -1,0 +1,119 @@
+//! `packaging/hostprocess`: Kubernetes runs the program on its nodes. Nothing here is Windows: the script's PowerShell is
+//! checked, and its commands run in a sandbox. `real::hostprocess` gives the manifests to a real API server.
+
+use std::fs::{self, File};
+
+use regex::Regex;
+use serde_json::{Value, json};
+
+use crate::lab::{Lab, Output};
+use crate::{powershell, read};
+
+const SCRIPT: &str = "packaging/hostprocess/run.ps1";
+
+/// The words that the script runs for these arguments, with its files beside the sandbox.
+fn detached(arguments: &str) -> String {
+    let script = read(SCRIPT);
+    let options = Regex::new(r"(?m)^\$options = @\((.*)\)$").unwrap().captures(&script).unwrap()[1].to_owned();
+    assert!(script.contains("(& $program @args @options)"), "it runs them");
+    let option = Regex::new(r#"['"](--[^'"]+)['"]"#).unwrap();
+    let words: Vec<&str> = option.captures_iter(&options).map(|found| found.get(1).unwrap().as_str()).collect();
+    format!("{arguments} {}", words.join(" ")).replace("$config", "node.yaml").replace("$kubeconfig", "kubeconfig")
+}
+
+/// The line of the script that begins so, with the name of a run.
+fn after(beginning: &str, run: &str) -> String {
+    let script = read(SCRIPT);
+    let line =
+        script.lines().find_map(|line| line.strip_prefix("& $program ").filter(|line| line.starts_with(beginning)));
+    line.unwrap().replace("$run", run)
+}
+
+fn lab() -> Lab {
+    let lab = Lab::node();
+    lab.write("node.yaml", "spec: {calico: {version: v3.32.1}}\n");
+    let _started = lab.run("cluster check").exits(0);
+    lab.write("kubeconfig", super::credentials::cluster(&lab).admin_kubeconfig());
+    lab
+}
+
+fn documents(file: &str) -> Vec<Value> {
+    let text = read(&format!("packaging/hostprocess/{file}"));
+    text.split("\n---\n").map(|document| serde_yaml::from_str(document).unwrap()).collect()
+}
+
+#[test]
+fn the_script_is_valid_and_uses_only_what_windows_has() {
+    let script = read(SCRIPT);
+    assert_eq!(powershell::errors(&script), None);
+    assert_eq!(powershell::unknown(&script, &Default::default()), [""; 0]);
+    assert!(script.is_ascii(), "Windows PowerShell reads it with the machine's code page");
+}
+
+#[test]
+fn the_commands_of_the_script_install_a_node_and_tell_how_it_ended() {
+    let lab = lab();
+    let started = lab.run(&detached("apply --pod-selector=app.kubernetes.io/name!=calicoctl-win")).exits(0).json();
+    let run = started["run"].as_str().unwrap();
+    let ended = lab.run(&after("status", run)).exits(0);
+    assert!(ended.stdout.contains(&format!("run {run} ended: OK")), "{ended}");
+    assert!(lab.run(&after("logs", run)).exits(0).stdout.contains(&format!("run {run}: ")));
+    lab.healthy();
+
+    // The same pod starts again after a boot of its node.
+    let started = lab.run(&detached("apply")).exits(0).json();
+    let again = lab.run(&after("status", started["run"].as_str().unwrap())).exits(0);
+    assert!(again.stdout.contains("nothing to do"), "{again}");
+
+    let started = lab.run(&detached("uninstall")).exits(0).json();
+    let _ended = lab.run(&after("status", started["run"].as_str().unwrap())).exits(0);
+    assert_eq!(lab.run("status -o json").exits(16).json()["overall"], "NotInstalled");
+}
+
+/// Its container is deleted, or its node loses it, while the run is in progress: the run holds the lock all the same.
+#[test]
+fn a_container_that_finds_a_run_in_progress_tries_again() {
+    let lab = lab();
+    let first = lab.run(&detached("apply")).exits(0).json();
+    let _ended = lab.run(&after("status", first["run"].as_str().unwrap())).exits(0);
+    let lock = File::options().write(true).open(lab.on_node("C/ProgramData/calicoctl-win/lock")).unwrap();
+    lock.lock().unwrap();
+    let holder = json!({ "run": "r", "command": "apply", "pid": 1, "since": "2026-01-02T15:04:05Z" });
+    fs::write(lab.on_node("C/ProgramData/calicoctl-win/lock.json"), holder.to_string()).unwrap();
+    let busy = lab.run(&detached("apply")).exits(14).json();
+    assert_eq!(busy["error"]["id"], "Busy", "{busy:#}");
+    assert!(read(SCRIPT).contains("$busy = $code -eq 14"), "the script knows the code");
+    drop(lock);
+    let second = lab.run(&detached("apply")).exits(0).json();
+    let _ended = lab.run(&after("status", second["run"].as_str().unwrap())).exits(0);
+    lab.healthy();
+}
+
+#[test]
+fn the_pods_start_before_there_is_a_network_and_run_as_system_of_the_host() {
+    let install = documents("install.yaml");
+    let config = install.iter().find(|one| one["kind"] == "ConfigMap").unwrap();
+    let pods: Vec<Value> = install
+        .iter()
+        .chain(&documents("job.yaml"))
+        .filter_map(|one| one.pointer("/spec/template/spec").cloned())
+        .collect();
+    assert_eq!(pods.len(), 2);
+    for pod in &pods {
+        assert_eq!((&pod["hostNetwork"], &pod["os"]["name"]), (&json!(true), &json!("windows")));
+        assert_eq!(pod["tolerations"], json!([{ "operator": "Exists" }]), "the node is not Ready without a network");
+        let windows = json!({ "hostProcess": true, "runAsUserName": r"NT AUTHORITY\SYSTEM" });
+        assert_eq!(pod["securityContext"]["windowsOptions"], windows);
+        let containers = ["initContainers", "containers"].into_iter().filter_map(|kind| pod[kind].as_array()).flatten();
+        for container in containers {
+            let image = format!("registry.example.com/calicoctl-win:{}", env!("CARGO_PKG_VERSION"));
+            assert_eq!(container["image"], image);
+        }
+    }
+    let lab = Lab::new();
+    lab.write("node.yaml", config["data"]["node.yaml"].as_str().unwrap());
+    let _valid: Output = lab.bare("config validate node.yaml").exits(0);
+    // The image of the script has what the pods run.
+    let image = read("packaging/hostprocess/image.sh");
+    assert!(image.contains("--config.entrypoint ./run.ps1") && image.contains("$here/run.ps1"));
+}
