@@ -209,7 +209,7 @@ fn a_node_is_installed_changed_and_removed_by_the_engine() {
     assert_eq!(after["_restartRequired"], Value::Null);
     lab.healthy();
     assert_eq!(engine.get(), after);
-    assert_eq!(engine.run("export", false, &json!({})).stdout, [after.clone()]);
+    assert_eq!(engine.run("export", false, &json!({})).stdout, std::slice::from_ref(&after));
 
     assert_eq!(engine.set(&vni(4096)), None, "the node is in the desired state");
     assert_eq!(engine.set(&after), None, "and its state is a desired state too");
@@ -305,7 +305,7 @@ fn a_change_that_fails_ends_with_an_error_and_without_a_state() {
     assert_eq!((output.status.code(), &output.stdout[..]), (Some(9), &b""[..]), "{stderr}");
     let last: Value = serde_json::from_str(stderr.lines().last().unwrap()).unwrap();
     assert!(last["error"].as_str().unwrap().contains("the change was rolled back"), "{stderr}");
-    assert_eq!(engine.test(&vni(4096)).0, true);
+    assert!(engine.test(&vni(4096)).0);
 }
 
 #[test]
