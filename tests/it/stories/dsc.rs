@@ -191,7 +191,7 @@ fn the_manifest_in_the_release_is_the_programs_own() {
         std::fs::write(crate::project().join(FILE), &printed).unwrap();
     }
     assert_eq!(read(FILE), printed);
-    assert!(read("packaging/release.sh").contains(FILE), "it is in the zip");
+    assert!(read("packaging/pack.sh").contains(FILE), "it is in the zip and the MSI");
 }
 
 #[test]
