@@ -21,7 +21,7 @@ pub struct Survey {
     /// Configurations in the container runtime's CNI folder, in the order in which the runtime reads them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cni_configs: Vec<CniConfig>,
-    /// Whether this program has installed Calico here.
+    /// Whether this program has installed Calico here, or prepared this machine as an image.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub installed: bool,
     /// Whether `C:\CalicoWindows` exists.

@@ -251,7 +251,8 @@ fn measure(app: &App, context: &Context, node: &dyn Node) -> Result<NodeFacts> {
     let mut facts = facts.clone();
     let settings::Folders { root, logs, cni_bin, cni_conf } = &run.folders;
     let folders = survey::Folders { root, cni_conf, cni_bin, logs };
-    match survey::survey(node, &folders, context.standing.receipt().is_some()).context("look at the machine") {
+    let installed = context.standing.receipt().is_some() || context.standing.image().is_some();
+    match survey::survey(node, &folders, installed).context("look at the machine") {
         Ok(mut survey) => {
             if app.global.sandbox.is_none() {
                 survey::of_this_machine(&mut survey);

@@ -172,6 +172,9 @@ fn a_failed_first_boot_leaves_the_image_and_the_next_one_succeeds() {
     let lab = Lab::node();
     let _prepared = lab.run("install --prepare -y").exits(0);
     generalize_node(&lab);
+    let checked = lab.run("preflight -o json").exits(0).json();
+    let earlier = checked["checks"].as_array().unwrap().iter().find(|check| check["id"] == "NoEarlierInstall").unwrap();
+    assert_eq!(earlier["status"], "ok", "what the image has is this program's own: {earlier:#}");
     let before = lab.picture_without_state();
     let failed = lab.fails_at("put service CalicoFelix=fail", "apply -y -o json").exits(9).json();
     assert_eq!(failed["rolled_back"], true, "{failed:#}");
