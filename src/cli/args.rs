@@ -144,7 +144,6 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 34] = [
             "apply -c node.yaml --dry-run",
             "apply --plan plan.json",
             "apply -c node.yaml --bundle bundle.zip --yes",
-            "apply -c node.yaml --yes --drain=never",
         ],
     ),
     (
