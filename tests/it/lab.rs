@@ -11,8 +11,10 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::process::{Command, Stdio};
 
-use calicoctl_win::node::sandbox::model::Model;
+use calicoctl_win::node::sandbox::SandboxNode;
+use calicoctl_win::node::sandbox::model::{Model, Process};
 use calicoctl_win::sandbox::cluster::{EmbeddedCluster, Seed};
+use calicoctl_win::values::WinPath;
 use regex::Regex;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -127,6 +129,17 @@ impl Lab {
         let edited = edit(&text);
         assert_ne!(text, edited, "the edit changes nothing");
         fs::write(self.on_node("node.yaml"), edited).unwrap();
+    }
+
+    /// Somebody runs a program of the node, so that its file can only be deleted at the next boot.
+    pub fn start_program(&self, image: &str) {
+        let program = Process { pid: 5000, image: WinPath::known(image), service: None };
+        let mut node = SandboxNode::open(&self.path("node")).unwrap();
+        node.edit(|model| {
+            model.processes.push(program);
+            Ok(())
+        })
+        .unwrap();
     }
 
     /// Runs `calicoctl-win WORDS --sandbox node`.

@@ -5,9 +5,6 @@
 use std::io::Write as _;
 use std::process::Stdio;
 
-use calicoctl_win::node::sandbox::SandboxNode;
-use calicoctl_win::node::sandbox::model::Process;
-use calicoctl_win::values::WinPath;
 use jsonschema::Validator;
 use serde_json::{Value, json};
 
@@ -311,14 +308,7 @@ fn a_change_that_fails_ends_with_an_error_and_without_a_state() {
 #[test]
 fn a_restart_that_is_required_is_in_the_state_and_is_no_failure() {
     let lab = Lab::installed();
-    let mut node = SandboxNode::open(&lab.path("node")).unwrap();
-    let plugin = r"C:\Program Files\containerd\cni\bin\calico-ipam.exe";
-    let program = Process { pid: 5000, image: WinPath::known(plugin), service: None };
-    node.edit(|model| {
-        model.processes.push(program);
-        Ok(())
-    })
-    .unwrap();
+    lab.start_program(r"C:\Program Files\containerd\cni\bin\calico-ipam.exe");
     let policy_only = json!({ "spec": { "calico": { "version": "v3.32.1" }, "calicoNetwork": { "backend": "none" } } });
     let (_, after) = Engine::on(&lab).set(&policy_only).unwrap();
     let host = lab.run("plan --print-facts -o json").exits(0).json()["node"]["hostName"].clone();

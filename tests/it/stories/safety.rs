@@ -1,22 +1,11 @@
 //! Others cannot change what is ours, and a running program is no obstacle.
 
-use calicoctl_win::node::sandbox::SandboxNode;
-use calicoctl_win::node::sandbox::model::Process;
-use calicoctl_win::values::WinPath;
-
 use crate::lab::Lab;
 
 /// A node whose installed program runs, so that its file can only be deleted at the next boot.
 fn in_use() -> Lab {
     let lab = Lab::installed();
-    let exe = r"C:\Program Files\calicoctl-win\calicoctl-win.exe";
-    let mut node = SandboxNode::open(&lab.path("node")).unwrap();
-    let program = Process { pid: 5000, image: WinPath::known(exe), service: None };
-    node.edit(|model| {
-        model.processes.push(program);
-        Ok(())
-    })
-    .unwrap();
+    lab.start_program(r"C:\Program Files\calicoctl-win\calicoctl-win.exe");
     lab
 }
 
@@ -51,14 +40,7 @@ fn the_config_decides_about_a_required_restart() {
 #[test]
 fn a_change_that_needs_a_restart_says_so() {
     let lab = Lab::installed();
-    let mut node = SandboxNode::open(&lab.path("node")).unwrap();
-    let plugin = r"C:\Program Files\containerd\cni\bin\calico-ipam.exe";
-    let program = Process { pid: 5000, image: WinPath::known(plugin), service: None };
-    node.edit(|model| {
-        model.processes.push(program);
-        Ok(())
-    })
-    .unwrap();
+    lab.start_program(r"C:\Program Files\containerd\cni\bin\calico-ipam.exe");
     let exit = if cfg!(windows) { 3010 } else { 3010 & 0xFF };
     let policy_only = "reconfigure -y -o json --set calicoNetwork.backend=none";
     let changed = lab.run(policy_only).exits(exit).json();
@@ -71,14 +53,7 @@ fn a_restart_of_windows_withdraws_the_cni_configuration_until_calico_runs_again(
     let lab = Lab::installed();
     let conf = lab.on_node("C/Program Files/containerd/cni/conf/10-calico.conf");
     let published = std::fs::read(&conf).unwrap();
-    let mut node = SandboxNode::open(&lab.path("node")).unwrap();
-    let plugin = r"C:\Program Files\containerd\cni\bin\calico-ipam.exe";
-    let program = Process { pid: 5000, image: WinPath::known(plugin), service: None };
-    node.edit(|model| {
-        model.processes.push(program);
-        Ok(())
-    })
-    .unwrap();
+    lab.start_program(r"C:\Program Files\containerd\cni\bin\calico-ipam.exe");
     let exit = if cfg!(windows) { 1641 } else { 1641 & 0xFF };
     let elsewhere = r#"--set windowsNodes.cniBinDir=C:\cni\bin --set calicoNetwork.cniConfigOverrides={"mtu":1400}"#;
     let _restarts = lab.run(&format!("reconfigure -y {elsewhere} --set reboot.policy=now")).exits(exit);
