@@ -105,22 +105,21 @@ fn read_desired(app: &mut App) -> Result<bool> {
     Ok(exist)
 }
 
-/// The state of the node: the config that the current generation was made with. A value that may be secret is left out.
+/// The state of the node: the config that the current generation was made with.
 fn state(node: &dyn Node) -> Result<Map<String, Value>> {
     let standing = Standing::load(node)?;
     let Some(receipt) = standing.receipt() else { return Ok(absent()) };
-    let fields = store::effective(node, receipt)?.unwrap_or_default();
-    Ok(present(fields.into_iter().filter(|(path, value)| shown(path, value) == *value)))
+    Ok(present(store::effective(node, receipt)?.unwrap_or_default()))
 }
 
 fn absent() -> Map<String, Value> {
     Map::from_iter([(EXIST.to_owned(), false.into())])
 }
 
-/// The state of a node with these fields of the config.
+/// The state of a node with these fields of the config. A value that may be secret is left out.
 fn present(fields: impl IntoIterator<Item = (String, Value)>) -> Map<String, Value> {
     let mut state = json!({ "apiVersion": API_VERSION, "kind": "NodeInstallation", EXIST: true });
-    for (path, value) in fields {
+    for (path, value) in fields.into_iter().filter(|(path, value)| shown(path, value) == *value) {
         // Sections that do not exist yet are created.
         let place = path.split('.').fold(&mut state, |section, name| &mut section[name]);
         *place = value;
@@ -158,7 +157,6 @@ fn look(app: &mut App) -> Result<Looked> {
         return Ok(Looked { now, after: absent(), differ: if differs { vec![EXIST] } else { Vec::new() } });
     }
     let prepared = prepare(op, None, (None, &DrainFlags::default()), Purpose::Look)?;
-    let fields = effective(&prepared.resolved).into_iter().filter(|(path, value)| shown(path, value) == *value);
     let mut differ = Vec::new();
     if !exists(&now) {
         differ.push(EXIST);
@@ -166,7 +164,7 @@ fn look(app: &mut App) -> Result<Looked> {
     if !exists(&now) || begun || !prepared.planned.steps.is_empty() {
         differ.push("spec");
     }
-    Ok(Looked { now, after: present(fields), differ })
+    Ok(Looked { now, after: present(effective(&prepared.resolved)), differ })
 }
 
 /// Makes the change, and prints the state after it.

@@ -241,7 +241,7 @@ pub(crate) fn version_in_file(node: &dyn Node) -> Option<String> {
     document["spec"]["calico"]["version"].as_str().map(str::to_owned)
 }
 
-/// Returns whether a flag or its variable gives a value.
+/// Returns where a value comes from that a flag or its variable gives.
 fn origin(app: &App, flag: &str) -> Origin {
     let variable = format!("CALICO_WIN_{}", flag.to_uppercase().replace('-', "_"));
     let typed = app.args.iter().any(|arg| arg.to_string_lossy().starts_with(&format!("--{flag}")));
