@@ -18,7 +18,7 @@ use crate::run::context::Remote;
 use crate::run::{Ending, login};
 use crate::values::count;
 use crate::yaml::encoding;
-use crate::yaml::{self, Malformed, Node, Value};
+use crate::yaml::{self, Malformed};
 
 /// The endings of files that a folder is read for.
 const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
@@ -146,8 +146,8 @@ fn parse(text: &str, take: &mut impl FnMut(Item)) -> Result<(), Malformed> {
         }
     }
     for (line, document) in documents(text) {
-        let items = yaml::read_large(document).map_err(|why| located(document).unwrap_or(why));
-        items.map_err(|why| Malformed { line: why.line + line, ..why })?.into_iter().for_each(&mut *take);
+        let items = yaml::read_large(document).map_err(|why: Malformed| Malformed { line: why.line + line, ..why });
+        items?.into_iter().for_each(&mut *take);
     }
     Ok(())
 }
@@ -164,18 +164,6 @@ fn documents(text: &str) -> impl Iterator<Item = (usize, &str)> {
         rest = next.map(|at| (line + document.bytes().filter(|byte| *byte == b'\n').count(), &text[at + 1..]));
         Some((line, document))
     })
-}
-
-/// Why a document is no policy, with its place: a failure of a type has none.
-fn located(text: &str) -> Option<Malformed> {
-    fn search(node: &Node) -> Option<Malformed> {
-        if let Some(Value::List(items)) = node.at("items").map(|items| &items.value) {
-            return items.iter().find_map(search);
-        }
-        let failure = serde_json::from_value::<Item>(node.value.to_json()).err()?;
-        Some(Malformed { line: node.line, column: node.column, problem: failure.to_string() })
-    }
-    yaml::parse(text).ok()?.iter().find_map(search)
 }
 
 fn said(report: &PolicyReport) -> String {

@@ -52,7 +52,7 @@ fn a_kubeconfig_that_is_not_usable_is_refused_with_the_reason() {
 
     CLUSTER_ACCESS_DENIED KubeconfigInvalid
       what the kubeconfig is not valid: line 1, column 11
-      why  expected a list
+      why  expected a list, found text
       fix  compare it with `kubectl config view`, or get a new kubeconfig of the cluster
 
     CLUSTER_ACCESS_DENIED KubeconfigInvalid
