@@ -76,6 +76,23 @@ def names(kind, files):
     return {name.strip('"') for file in files for block in parsed(file).get(kind, []) for name in block}
 
 
+def check_packer():
+    """Packer is in no registry, but its template is HCL too: the grammar, its variables and the files that it names."""
+    folder = MODULE.parent / "packer"
+    template = folder / "windows-node.pkr.hcl"
+    text = template.read_text()
+    unknown = set(re.findall(r"\bvar\.(\w+)", text)) - names("variable", [template])
+    expect(not unknown, f"{template}: there is no variable {unknown}")
+    sources = {f"source.{kind}.{name}" for kind, name in re.findall(r'^source "([^"]+)" "([^"]+)"', text, re.M)}
+    used = set(re.findall(r'sources = \["([^"]+)"\]', text))
+    expect(used and used <= sources, f"{template}: there is no {used - sources}")
+    uploaded = set(re.findall(r'(?:source|user_data_file)\s*= "([\w.-]+\.\w+)"', text)) - {"github.com"}
+    expect(len(uploaded) == 2, f"{template}: names {uploaded}")
+    for name in uploaded:
+        expect((folder / name).is_file(), f"{template}: there is no file {name}")
+    print("the Packer template parses, and names only what there is")
+
+
 def check_example(example):
     """All of it, or without the file for a provider."""
     files = list(example.glob("*.tf"))
@@ -171,6 +188,7 @@ def main():
             check_example(example)
         check_kubeadm(module / "examples" / "kubeadm-etcd", work)
         check_render(work)
+    check_packer()
 
 
 main()
