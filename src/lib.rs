@@ -24,6 +24,7 @@ pub mod settings;
 
 pub mod calico;
 
+pub mod fleet;
 pub mod plan;
 pub mod policy;
 pub mod preflight;

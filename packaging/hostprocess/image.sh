@@ -20,7 +20,7 @@ make() { # executable, folder
     mkdir -p "$(dirname "$2")"
     # run.ps1 looks for this name.
     cp "$1" "$work/calicoctl-win.exe"
-    python3 $here/layer.py "$epoch" "$work/layer.tar" "$work/calicoctl-win.exe" $here/run.ps1
+    python3 $here/layer.py "$epoch" "$work/layer.tar" "$work/calicoctl-win.exe" $here/run.ps1 $here/ready.ps1
     umoci init --layout "$2"
     umoci new --image "$image"
     umoci raw add-layer --image "$image" --history.created "$created" "$work/layer.tar"
@@ -62,6 +62,7 @@ PYTHON
     tar -xzf "$work/dir/$layer" -C "$work/layer"
     cmp "$1" "$work/layer/Files/calicoctl-win.exe"
     cmp $here/run.ps1 "$work/layer/Files/run.ps1"
+    cmp $here/ready.ps1 "$work/layer/Files/ready.ps1"
     local hive
     for hive in DEFAULT SAM SECURITY SOFTWARE SYSTEM; do
         hivexml "$work/layer/Files/Windows/System32/config/$hive" | grep -q "<node name=\"$hive\" root=\"1\"" ||

@@ -50,6 +50,17 @@ $login = @{
 $kubeconfig = Join-Path -Path $folder -ChildPath 'kubeconfig'
 [System.IO.File]::WriteAllText($kubeconfig, (ConvertTo-Json -InputObject $login -Depth 5))
 
+# The last line of the log, from which `fleet status` reads the cause: as much as kubelet keeps of it.
+function Write-Result {
+    param($Result)
+    $cause = @{ 'exit_name' = $Result.exit_name; 'id' = 'Failed'; 'what' = $Result.msg }
+    if ($Result.error) {
+        $cause['id'] = $Result.error.id
+        $cause['what'] = $Result.error.what
+    }
+    Write-Output -InputObject ('result: ' + (ConvertTo-Json -InputObject $cause -Compress))
+}
+
 $options = @('--yes', '--detach', "--config=$config", "--kubeconfig=$kubeconfig", '--output=json')
 $limit = (Get-Date).AddHours(1)
 do {
@@ -61,6 +72,7 @@ do {
 } while ($busy)
 if ($code -ne 0) {
     Write-Output -InputObject $started
+    Write-Result -Result (ConvertFrom-Json -InputObject $started)
     exit $code
 }
 $run = (ConvertFrom-Json -InputObject $started).run
@@ -68,4 +80,8 @@ Write-Output -InputObject "run $run on $($env:COMPUTERNAME): $args"
 & $program status --wait --run=$run --timeout=2h --exit-codes=simple
 $code = $LASTEXITCODE
 & $program logs --run=$run
+if ($code -ne 0) {
+    $ended = (& $program status --run=$run --output=json) -join "`n"
+    Write-Result -Result (ConvertFrom-Json -InputObject $ended).result
+}
 exit $code

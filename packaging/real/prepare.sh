@@ -20,6 +20,7 @@ hns tests/real/hns . windows hns.exe
 etcd tests/real/etcd go.etcd.io/etcd/server/v3 linux etcd
 kube-apiserver tests/real/kubernetes k8s.io/kubernetes/cmd/kube-apiserver linux kube-apiserver
 kube-controller-manager tests/real/kubernetes k8s.io/kubernetes/cmd/kube-controller-manager linux kube-controller-manager
+kube-scheduler tests/real/kubernetes k8s.io/kubernetes/cmd/kube-scheduler linux kube-scheduler
 kubectl tests/real/kubernetes k8s.io/kubernetes/cmd/kubectl linux kubectl
 kubemark tests/real/kubernetes k8s.io/kubernetes/cmd/kubemark linux kubemark
 runtime tests/real/kubernetes ./runtime linux runtime

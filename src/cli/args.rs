@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand};
 
 use super::components::{Component, LogOf};
 use crate::config::types::Wait;
+use crate::fleet::{self, MaxUnavailable};
 use crate::run::options::{
     AdoptedFlag, Apply, Confirm, Global, Install, MigrateFromFlannel, Node, Reconfigure, Repair, Resume, Rollback,
     Source, SourceOrBundle, Uninstall, Upgrade,
@@ -86,6 +87,9 @@ pub enum Verb {
     /// Check network policies for what Windows does not enforce
     #[command(subcommand)]
     Policy(PolicyVerb),
+    /// Change many nodes, wave after wave, by a DaemonSet; from any machine
+    #[command(subcommand)]
+    Fleet(Fleet),
     /// Print user data, or a document for DSC, made from the config
     #[command(subcommand)]
     Render(Render),
@@ -129,12 +133,12 @@ pub(super) const GROUPS: [(&str, &[&str]); 6] = [
     ("Change", &["reconfigure", "upgrade", "migrate", "confirm", "rollback", "uninstall"]),
     ("Look", &["status", "verify", "history", "logs", "receipt", "config", "explain"]),
     ("Repair", &["diagnose", "repair", "resume", "service"]),
-    ("Cluster", &["kubernetes", "cluster", "policy", "node", "credentials", "release"]),
+    ("Cluster", &["kubernetes", "cluster", "fleet", "policy", "node", "credentials", "release"]),
     ("Machine", &["selftest", "dsc", "completion", "options", "version"]),
 ];
 
 /// What people type most, by command; each can be pasted.
-pub(super) const EXAMPLES: [(&str, &[&str]); 34] = [
+pub(super) const EXAMPLES: [(&str, &[&str]); 35] = [
     ("preflight", &["preflight", "preflight -c node.yaml --wait", "preflight --fix"]),
     ("plan", &["plan -c node.yaml", "plan -c node.yaml --out plan.json", "plan --uninstall"]),
     (
@@ -189,6 +193,15 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 34] = [
     ("service", &["service status", "service restart"]),
     ("kubernetes", &["kubernetes install -c node.yaml", "kubernetes status", "kubernetes uninstall --dry-run"]),
     ("cluster", &["cluster check", "cluster prepare", "cluster prepare --apply"]),
+    (
+        "fleet",
+        &[
+            "fleet plan -c node.yaml --image registry.example.com/calicoctl-win:0.1.0",
+            "fleet apply -c node.yaml --image registry.example.com/calicoctl-win:0.1.0 --max-unavailable 10%",
+            "fleet status",
+            "fleet rollback",
+        ],
+    ),
     ("policy", &["policy lint", "policy lint -f policies.yaml", "policy lint -f policies -o junit"]),
     ("node", &["node drain --dry-run", "node cordon", "node taint os=windows:NoSchedule"]),
     ("node drain", &["node drain --dry-run", "node drain --delete-emptydir-data --drain-timeout 5m"]),
@@ -250,6 +263,63 @@ pub struct Preflight {
 }
 
 #[derive(Debug, Subcommand)]
+pub enum Fleet {
+    /// Show which nodes are changed in which order, what they lose, and about how long it takes
+    Plan(FleetChange),
+    /// Make the change on every Windows node, wave after wave, and wait for the end; run it again to continue
+    Apply {
+        #[command(flatten)]
+        change: FleetChange,
+        /// How long to wait; the wave that has begun continues after it
+        #[arg(long, value_name = "TIME", default_value = "24h", env = "CALICO_WIN_TIMEOUT")]
+        timeout: Wait,
+    },
+    /// Show how far the change is, and the failed nodes by their cause
+    Status(FleetPlace),
+    /// Let no further node begin; those that have begun finish
+    Pause(FleetPlace),
+    /// Continue after a pause
+    Resume(FleetPlace),
+    /// Return the nodes of the last change to what was installed before
+    Rollback(FleetPlace),
+}
+
+/// Where the objects of a fleet are.
+#[derive(Debug, Args)]
+pub struct FleetPlace {
+    /// Namespace of the DaemonSets
+    #[arg(long, value_name = "NAME", default_value = fleet::NAMESPACE)]
+    pub namespace: String,
+}
+
+#[derive(Debug, Args)]
+pub struct FleetChange {
+    #[command(flatten)]
+    pub place: FleetPlace,
+    /// Image for HostProcess containers, made by packaging/hostprocess/image.sh
+    #[arg(long, value_name = "IMAGE")]
+    pub image: String,
+    /// Address of the API server as the nodes reach it [default: that of the kubeconfig]
+    #[arg(long, value_name = "URL")]
+    pub api_server: Option<String>,
+    /// Nodes of a wave that may be out at once, also the failed ones: a number, or a share such as 10%
+    #[arg(long, value_name = "NUMBER", default_value = "1")]
+    pub max_unavailable: MaxUnavailable,
+    /// Change the nodes with this label first
+    #[arg(long, value_name = "KEY=VALUE", value_parser = label)]
+    pub canary: Option<(String, String)>,
+    /// Change one zone after the other
+    #[arg(long)]
+    pub zones: bool,
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    let parts = text.split_once('=').filter(|(key, value)| !key.is_empty() && !value.is_empty());
+    let (key, value) = parts.ok_or("write KEY=VALUE, for example stage=canary")?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+#[derive(Debug, Subcommand)]
 pub enum Render {
     /// A script for cloudbase-init or EC2Launch: downloads this program and applies the config
     UserData {
@@ -277,6 +347,14 @@ pub enum Render {
     Ansible {
         #[command(flatten)]
         program: RenderProgram,
+    },
+    /// The objects of fleet, for those who apply them with kubectl or from Git
+    Fleet {
+        #[command(flatten)]
+        change: FleetChange,
+        /// The waves up to this one make the change; those after it wait [default: all wait]
+        #[arg(long, value_name = "WAVE")]
+        through: Option<String>,
     },
     /// A configuration document for DSC v3
     Dsc,

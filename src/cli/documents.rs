@@ -11,6 +11,7 @@ use crate::apply::receipt::Receipt;
 use crate::config::import::Imported;
 use crate::diagnose::Diagnosis;
 use crate::facts::Facts;
+use crate::fleet::{FleetPlan, FleetStatus};
 use crate::plan::show::SettingChange;
 use crate::policy::PolicyReport;
 use crate::release::download::Cached;
@@ -47,6 +48,8 @@ kinds! {
     "Explanation": Explanation,
     "Explanations": Explanations,
     "Facts": Facts,
+    "FleetPlan": FleetPlan,
+    "FleetStatus": FleetStatus,
     "Generations": Generations,
     "History": History,
     "KubernetesStatus": KubernetesStatus,

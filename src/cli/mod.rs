@@ -13,6 +13,7 @@ mod diagnose;
 pub mod documents;
 mod dsc;
 mod exec_plugin;
+mod fleet;
 mod history;
 mod import;
 mod kubernetes;
@@ -160,6 +161,7 @@ fn dispatch(verb: Verb, app: &mut App) -> Result<Ending> {
         Verb::Config(verb) => config::run(&verb, app),
         Verb::Release(verb) => release::run(&verb, app),
         Verb::Cluster(verb) => cluster::run(&verb, app),
+        Verb::Fleet(verb) => fleet::run(&verb, app),
         Verb::Policy(args::PolicyVerb::Lint { files }) => policy::lint(&files, app),
         Verb::Render(verb) => render::run(&verb, app),
         Verb::Dsc(verb) => dsc::run(&verb, app),

@@ -3,13 +3,14 @@
 use anyhow::Result;
 
 use super::args::{Render, RenderProgram, RenderRunner};
+use super::fleet;
 use crate::apply::standing::Standing;
 use crate::fault::{Exit, Fault};
-use crate::render::{Program, Runner, ansible, cloud_config, dsc, terraform, user_data};
-use crate::run::Ending;
+use crate::render::{self, Program, Runner, ansible, cloud_config, dsc, terraform, user_data};
 use crate::run::app::App;
 use crate::run::options::Source;
 use crate::run::sources::Sources;
+use crate::run::{self, Ending};
 use crate::values::has_login;
 
 pub(crate) fn run(verb: &Render, app: &mut App) -> Result<Ending> {
@@ -28,6 +29,21 @@ pub(crate) fn run(verb: &Render, app: &mut App) -> Result<Ending> {
         }
         Render::Ansible { program } => ansible(&config, &made(program)?)?,
         Render::Dsc => dsc::document(&config)?,
+        Render::Fleet { change, through } => {
+            let request = fleet::request(change);
+            if request.wishes.zones {
+                return Err(Fault::new(
+                    Exit::Usage,
+                    "Usage",
+                    "--zones: which zones there are is known only in the cluster",
+                )
+                .hint("use fleet apply --zones, or render without it")
+                .into());
+            }
+            let objects = run::fleet::render(&request, through.as_deref(), app)?;
+            let documents: Vec<String> = objects.iter().map(render::yaml).collect::<Result<_>>()?;
+            documents.join("---\n")
+        }
     };
     app.reporter.raw(&text);
     Ok(Ending::Quiet)

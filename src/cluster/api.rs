@@ -364,7 +364,7 @@ impl Api {
     }
 
     /// Retries until there is a successful response, an error that will not change, or no time or retry left.
-    async fn answer(&self, call: &Call) -> Result<Answer, Failure> {
+    pub(super) async fn answer(&self, call: &Call) -> Result<Answer, Failure> {
         let _turn = self.gate.acquire().await.expect("the gate is never closed");
         let deadline = Instant::now() + self.limits.timeout;
         let mut pauses = ExponentialBuilder::default()
@@ -493,6 +493,6 @@ impl Api {
     }
 }
 
-fn read<T: DeserializeOwned>(call: &Call, answer: &Answer) -> Result<T, Failure> {
+pub(super) fn read<T: DeserializeOwned>(call: &Call, answer: &Answer) -> Result<T, Failure> {
     serde_json::from_slice(&answer.body).map_err(|cause| Failure::not_the_api(call, answer, cause))
 }

@@ -14,6 +14,7 @@ mod etcd_kv;
 mod etcd_member;
 mod facts;
 mod felix;
+mod fleet;
 mod joining;
 mod kubeconfig;
 pub mod lease;

@@ -89,6 +89,10 @@ fn script(runner: Runner, config: &Value, program: &Program) -> Result<String> {
     Ok(script.replace('\n', "\r\n"))
 }
 
-fn yaml(value: &Value) -> Result<String> {
+/// A config as YAML.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn yaml(value: &Value) -> Result<String> {
     serde_yaml::to_string(value).context("write the config as YAML")
 }

@@ -19,6 +19,7 @@ mod engine;
 mod event_log;
 mod files_in_use;
 mod flannel;
+pub(crate) mod fleet;
 pub(crate) mod generations;
 pub(crate) mod guard;
 mod health_gate;

@@ -23,7 +23,7 @@ macro_rules! pattern {
 const GROUND: [&str; 8] = ["fault", "values", "yaml", "item", "packed", "paths", "version", "counted"];
 
 /// Rooms that only compute: no file system, environment, process, clock, network, Windows.
-const PURE: [&str; 13] = [
+const PURE: [&str; 14] = [
     "fault",
     "values",
     "yaml",
@@ -37,6 +37,7 @@ const PURE: [&str; 13] = [
     "preflight",
     "plan",
     "policy",
+    "fleet",
 ];
 
 /// What each room may use of the others, as prefixes of paths below `crate::`. These are the arrows of
@@ -53,6 +54,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("item", &["values"]),
     ("facts", &[]),
     ("policy", &[]),
+    ("fleet", &[]),
     ("config", &["facts"]),
     ("settings", &["config", "facts"]),
     ("calico", &["settings", "facts"]),
@@ -65,7 +67,16 @@ const ARROWS: &[(&str, &[&str])] = &[
     // The node's kubeconfig is rendered from the credentials that it fetches.
     (
         "cluster",
-        &["facts", "policy", "settings", "calico::etcd", "calico::kubeconfig", "calico::x509", "report::event"],
+        &[
+            "facts",
+            "fleet",
+            "policy",
+            "settings",
+            "calico::etcd",
+            "calico::kubeconfig",
+            "calico::x509",
+            "report::event",
+        ],
     ),
     ("release", &["calico", "settings", "node::files", "report::event"]),
     ("agent", &["calico", "settings", "node", "facts", "report::event", "wait"]),
@@ -104,6 +115,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "cluster",
             "config",
             "facts",
+            "fleet",
             "node",
             "plan",
             "platform",
@@ -126,6 +138,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "config",
             "diagnose",
             "facts",
+            "fleet",
             "node",
             "plan",
             "platform",

@@ -3752,6 +3752,578 @@ function Get-CalicoClusterPatch {
     Read-Document -Cmdlet $PSCmdlet -Command 'cluster', 'prepare' -Bound $PSBoundParameters -Options $options -Type 'ClusterPatch' -Expand 'Patches'
 }
 
+function Get-CalicoFleetPlan {
+    <#
+    .SYNOPSIS
+        Show which nodes are changed in which order, what they lose, and about how long it takes
+    .DESCRIPTION
+        Runs calicoctl-win fleet plan. Changes nothing.
+    .PARAMETER Namespace
+        Namespace of the DaemonSets
+    .PARAMETER Image
+        Image for HostProcess containers, made by packaging/hostprocess/image.sh
+    .PARAMETER ApiServer
+        Address of the API server as the nodes reach it [default: that of the kubeconfig]
+    .PARAMETER MaxUnavailable
+        Nodes of a wave that may be out at once, also the failed ones: a number, or a share such as 10%
+    .PARAMETER Canary
+        Change the nodes with this label first
+    .PARAMETER Zones
+        Change one zone after the other
+    .PARAMETER Config
+        Config file; repeat to layer, later ones win, - is stdin
+    .PARAMETER Set
+        Override one field of the config, for example calicoNetwork.vxlan.vxlanVNI=5000
+    .PARAMETER Sandbox
+        Work on a sandbox node in this folder instead of this machine
+    .PARAMETER SandboxFault
+        Make the sandbox fail, to rehearse it (docs/sandbox.md); repeatable
+    .PARAMETER Kubeconfig
+        Kubeconfig with the rights to install; only this tool uses it
+    .PARAMETER Context
+        Context in the kubeconfig
+    .PARAMETER NodeName
+        Name of this machine's Kubernetes Node
+    .PARAMETER CalicoNamespace
+        Namespace of Calico's service account [default: detected]
+    .PARAMETER Proxy
+        Proxy for downloads
+    .PARAMETER CaFile
+        PEM file with CAs to trust for downloads
+    .PARAMETER Offline
+        Use no network but the cluster
+    .PARAMETER IgnorePreflightErrors
+        Ids of checks that may fail
+    .PARAMETER LogFile
+        Write the log here instead of below C:\ProgramData\calicoctl-win\logs
+    .PARAMETER Help
+        Print help
+    .EXAMPLE
+        (Get-CalicoFleetPlan -Config node.yaml -Image registry.example.com/calicoctl-win:0.1.0).Waves
+    .OUTPUTS
+        CalicoctlWin.FleetPlan
+    #>
+    [CmdletBinding()]
+    [OutputType('CalicoctlWin.FleetPlan')]
+    param(
+        [string] $Namespace,
+        [Parameter(Mandatory = $true)] [string] $Image,
+        [string] $ApiServer,
+        [string] $MaxUnavailable,
+        [string] $Canary,
+        [switch] $Zones,
+        [string[]] $Config,
+        [string[]] $Set,
+        [string] $Sandbox,
+        [string[]] $SandboxFault,
+        [string] $Kubeconfig,
+        [string] $Context,
+        [string] $NodeName,
+        [string] $CalicoNamespace,
+        [string] $Proxy,
+        [string] $CaFile,
+        [switch] $Offline,
+        [string[]] $IgnorePreflightErrors,
+        [string] $LogFile,
+        [string] $Help
+    )
+    $options = [ordered]@{
+        Namespace = '--namespace'
+        Image = '--image'
+        ApiServer = '--api-server'
+        MaxUnavailable = '--max-unavailable'
+        Canary = '--canary'
+        Zones = '--zones'
+        Config = '--config'
+        Set = '--set'
+        Sandbox = '--sandbox'
+        SandboxFault = '--sandbox-fault'
+        Kubeconfig = '--kubeconfig'
+        Context = '--context'
+        NodeName = '--node-name'
+        CalicoNamespace = '--calico-namespace'
+        Proxy = '--proxy'
+        CaFile = '--ca-file'
+        Offline = '--offline'
+        IgnorePreflightErrors = '--ignore-preflight-errors'
+        LogFile = '--log-file'
+        Help = '--help'
+    }
+    Read-Document -Cmdlet $PSCmdlet -Command 'fleet', 'plan' -Bound $PSBoundParameters -Options $options -Type 'FleetPlan'
+}
+
+function Update-CalicoFleet {
+    <#
+    .SYNOPSIS
+        Make the change on every Windows node, wave after wave, and wait for the end; run it again to continue
+    .DESCRIPTION
+        Runs calicoctl-win fleet apply. Shows what it would do, and asks; -WhatIf only shows it, and -Confirm:$false does not ask.
+    .PARAMETER Namespace
+        Namespace of the DaemonSets
+    .PARAMETER Image
+        Image for HostProcess containers, made by packaging/hostprocess/image.sh
+    .PARAMETER ApiServer
+        Address of the API server as the nodes reach it [default: that of the kubeconfig]
+    .PARAMETER MaxUnavailable
+        Nodes of a wave that may be out at once, also the failed ones: a number, or a share such as 10%
+    .PARAMETER Canary
+        Change the nodes with this label first
+    .PARAMETER Zones
+        Change one zone after the other
+    .PARAMETER Timeout
+        How long to wait; the wave that has begun continues after it
+    .PARAMETER Config
+        Config file; repeat to layer, later ones win, - is stdin
+    .PARAMETER Set
+        Override one field of the config, for example calicoNetwork.vxlan.vxlanVNI=5000
+    .PARAMETER Detach
+        Continue without this session: prints the name of the run at once, for status and logs
+    .PARAMETER AtBoot
+        What to do with this run if Windows restarts before it ends [default: leave, or finish with reboot.resumeOnBoot]
+    .PARAMETER WaitForLock
+        If another run is in progress, wait this long for its end, for example 90s or 10m
+    .PARAMETER Sandbox
+        Work on a sandbox node in this folder instead of this machine
+    .PARAMETER SandboxFault
+        Make the sandbox fail, to rehearse it (docs/sandbox.md); repeatable
+    .PARAMETER Kubeconfig
+        Kubeconfig with the rights to install; only this tool uses it
+    .PARAMETER Context
+        Context in the kubeconfig
+    .PARAMETER NodeName
+        Name of this machine's Kubernetes Node
+    .PARAMETER CalicoNamespace
+        Namespace of Calico's service account [default: detected]
+    .PARAMETER Proxy
+        Proxy for downloads
+    .PARAMETER CaFile
+        PEM file with CAs to trust for downloads
+    .PARAMETER Offline
+        Use no network but the cluster
+    .PARAMETER IgnorePreflightErrors
+        Ids of checks that may fail
+    .PARAMETER LogFile
+        Write the log here instead of below C:\ProgramData\calicoctl-win\logs
+    .PARAMETER Help
+        Print help
+    .EXAMPLE
+        Update-CalicoFleet -Config node.yaml -Image registry.example.com/calicoctl-win:0.1.0 -MaxUnavailable 10%
+    .OUTPUTS
+        CalicoctlWin.RunResult
+    #>
+    [CmdletBinding(SupportsShouldProcess = $true, ConfirmImpact = 'High')]
+    [OutputType('CalicoctlWin.RunResult')]
+    param(
+        [string] $Namespace,
+        [Parameter(Mandatory = $true)] [string] $Image,
+        [string] $ApiServer,
+        [string] $MaxUnavailable,
+        [string] $Canary,
+        [switch] $Zones,
+        [string] $Timeout,
+        [string[]] $Config,
+        [string[]] $Set,
+        [switch] $Detach,
+        [ValidateSet('leave', 'finish', 'undo')] [string] $AtBoot,
+        [string] $WaitForLock,
+        [string] $Sandbox,
+        [string[]] $SandboxFault,
+        [string] $Kubeconfig,
+        [string] $Context,
+        [string] $NodeName,
+        [string] $CalicoNamespace,
+        [string] $Proxy,
+        [string] $CaFile,
+        [switch] $Offline,
+        [string[]] $IgnorePreflightErrors,
+        [string] $LogFile,
+        [string] $Help
+    )
+    $options = [ordered]@{
+        Namespace = '--namespace'
+        Image = '--image'
+        ApiServer = '--api-server'
+        MaxUnavailable = '--max-unavailable'
+        Canary = '--canary'
+        Zones = '--zones'
+        Timeout = '--timeout'
+        Config = '--config'
+        Set = '--set'
+        Detach = '--detach'
+        AtBoot = '--at-boot'
+        WaitForLock = '--wait-for-lock'
+        Sandbox = '--sandbox'
+        SandboxFault = '--sandbox-fault'
+        Kubeconfig = '--kubeconfig'
+        Context = '--context'
+        NodeName = '--node-name'
+        CalicoNamespace = '--calico-namespace'
+        Proxy = '--proxy'
+        CaFile = '--ca-file'
+        Offline = '--offline'
+        IgnorePreflightErrors = '--ignore-preflight-errors'
+        LogFile = '--log-file'
+        Help = '--help'
+    }
+    Invoke-Change -Cmdlet $PSCmdlet -Command 'fleet', 'apply' -Bound $PSBoundParameters -Options $options -IsTrial $WhatIfPreference -Asks ($ConfirmPreference -ne 'None')
+}
+
+function Get-CalicoFleet {
+    <#
+    .SYNOPSIS
+        Show how far the change is, and the failed nodes by their cause
+    .DESCRIPTION
+        Runs calicoctl-win fleet status. Changes nothing.
+    .PARAMETER Namespace
+        Namespace of the DaemonSets
+    .PARAMETER Config
+        Config file; repeat to layer, later ones win, - is stdin
+    .PARAMETER Set
+        Override one field of the config, for example calicoNetwork.vxlan.vxlanVNI=5000
+    .PARAMETER Sandbox
+        Work on a sandbox node in this folder instead of this machine
+    .PARAMETER SandboxFault
+        Make the sandbox fail, to rehearse it (docs/sandbox.md); repeatable
+    .PARAMETER Kubeconfig
+        Kubeconfig with the rights to install; only this tool uses it
+    .PARAMETER Context
+        Context in the kubeconfig
+    .PARAMETER NodeName
+        Name of this machine's Kubernetes Node
+    .PARAMETER CalicoNamespace
+        Namespace of Calico's service account [default: detected]
+    .PARAMETER Proxy
+        Proxy for downloads
+    .PARAMETER CaFile
+        PEM file with CAs to trust for downloads
+    .PARAMETER Offline
+        Use no network but the cluster
+    .PARAMETER IgnorePreflightErrors
+        Ids of checks that may fail
+    .PARAMETER LogFile
+        Write the log here instead of below C:\ProgramData\calicoctl-win\logs
+    .PARAMETER Help
+        Print help
+    .EXAMPLE
+        (Get-CalicoFleet).Failures
+    .OUTPUTS
+        CalicoctlWin.FleetStatus
+    #>
+    [CmdletBinding()]
+    [OutputType('CalicoctlWin.FleetStatus')]
+    param(
+        [string] $Namespace,
+        [string[]] $Config,
+        [string[]] $Set,
+        [string] $Sandbox,
+        [string[]] $SandboxFault,
+        [string] $Kubeconfig,
+        [string] $Context,
+        [string] $NodeName,
+        [string] $CalicoNamespace,
+        [string] $Proxy,
+        [string] $CaFile,
+        [switch] $Offline,
+        [string[]] $IgnorePreflightErrors,
+        [string] $LogFile,
+        [string] $Help
+    )
+    $options = [ordered]@{
+        Namespace = '--namespace'
+        Config = '--config'
+        Set = '--set'
+        Sandbox = '--sandbox'
+        SandboxFault = '--sandbox-fault'
+        Kubeconfig = '--kubeconfig'
+        Context = '--context'
+        NodeName = '--node-name'
+        CalicoNamespace = '--calico-namespace'
+        Proxy = '--proxy'
+        CaFile = '--ca-file'
+        Offline = '--offline'
+        IgnorePreflightErrors = '--ignore-preflight-errors'
+        LogFile = '--log-file'
+        Help = '--help'
+    }
+    Read-Document -Cmdlet $PSCmdlet -Command 'fleet', 'status' -Bound $PSBoundParameters -Options $options -Type 'FleetStatus'
+}
+
+function Suspend-CalicoFleet {
+    <#
+    .SYNOPSIS
+        Let no further node begin; those that have begun finish
+    .DESCRIPTION
+        Runs calicoctl-win fleet pause. Shows what it would do, and asks; -WhatIf only shows it, and -Confirm:$false does not ask.
+    .PARAMETER Namespace
+        Namespace of the DaemonSets
+    .PARAMETER Config
+        Config file; repeat to layer, later ones win, - is stdin
+    .PARAMETER Set
+        Override one field of the config, for example calicoNetwork.vxlan.vxlanVNI=5000
+    .PARAMETER Detach
+        Continue without this session: prints the name of the run at once, for status and logs
+    .PARAMETER AtBoot
+        What to do with this run if Windows restarts before it ends [default: leave, or finish with reboot.resumeOnBoot]
+    .PARAMETER WaitForLock
+        If another run is in progress, wait this long for its end, for example 90s or 10m
+    .PARAMETER Sandbox
+        Work on a sandbox node in this folder instead of this machine
+    .PARAMETER SandboxFault
+        Make the sandbox fail, to rehearse it (docs/sandbox.md); repeatable
+    .PARAMETER Kubeconfig
+        Kubeconfig with the rights to install; only this tool uses it
+    .PARAMETER Context
+        Context in the kubeconfig
+    .PARAMETER NodeName
+        Name of this machine's Kubernetes Node
+    .PARAMETER CalicoNamespace
+        Namespace of Calico's service account [default: detected]
+    .PARAMETER Proxy
+        Proxy for downloads
+    .PARAMETER CaFile
+        PEM file with CAs to trust for downloads
+    .PARAMETER Offline
+        Use no network but the cluster
+    .PARAMETER IgnorePreflightErrors
+        Ids of checks that may fail
+    .PARAMETER LogFile
+        Write the log here instead of below C:\ProgramData\calicoctl-win\logs
+    .PARAMETER Help
+        Print help
+    .EXAMPLE
+        Suspend-CalicoFleet
+    .OUTPUTS
+        CalicoctlWin.RunResult
+    #>
+    [CmdletBinding(SupportsShouldProcess = $true, ConfirmImpact = 'Medium')]
+    [OutputType('CalicoctlWin.RunResult')]
+    param(
+        [string] $Namespace,
+        [string[]] $Config,
+        [string[]] $Set,
+        [switch] $Detach,
+        [ValidateSet('leave', 'finish', 'undo')] [string] $AtBoot,
+        [string] $WaitForLock,
+        [string] $Sandbox,
+        [string[]] $SandboxFault,
+        [string] $Kubeconfig,
+        [string] $Context,
+        [string] $NodeName,
+        [string] $CalicoNamespace,
+        [string] $Proxy,
+        [string] $CaFile,
+        [switch] $Offline,
+        [string[]] $IgnorePreflightErrors,
+        [string] $LogFile,
+        [string] $Help
+    )
+    $options = [ordered]@{
+        Namespace = '--namespace'
+        Config = '--config'
+        Set = '--set'
+        Detach = '--detach'
+        AtBoot = '--at-boot'
+        WaitForLock = '--wait-for-lock'
+        Sandbox = '--sandbox'
+        SandboxFault = '--sandbox-fault'
+        Kubeconfig = '--kubeconfig'
+        Context = '--context'
+        NodeName = '--node-name'
+        CalicoNamespace = '--calico-namespace'
+        Proxy = '--proxy'
+        CaFile = '--ca-file'
+        Offline = '--offline'
+        IgnorePreflightErrors = '--ignore-preflight-errors'
+        LogFile = '--log-file'
+        Help = '--help'
+    }
+    Invoke-Change -Cmdlet $PSCmdlet -Command 'fleet', 'pause' -Bound $PSBoundParameters -Options $options -IsTrial $WhatIfPreference -Asks ($ConfirmPreference -in 'Low', 'Medium')
+}
+
+function Resume-CalicoFleet {
+    <#
+    .SYNOPSIS
+        Continue after a pause
+    .DESCRIPTION
+        Runs calicoctl-win fleet resume. Shows what it would do, and asks; -WhatIf only shows it, and -Confirm:$false does not ask.
+    .PARAMETER Namespace
+        Namespace of the DaemonSets
+    .PARAMETER Config
+        Config file; repeat to layer, later ones win, - is stdin
+    .PARAMETER Set
+        Override one field of the config, for example calicoNetwork.vxlan.vxlanVNI=5000
+    .PARAMETER Detach
+        Continue without this session: prints the name of the run at once, for status and logs
+    .PARAMETER AtBoot
+        What to do with this run if Windows restarts before it ends [default: leave, or finish with reboot.resumeOnBoot]
+    .PARAMETER WaitForLock
+        If another run is in progress, wait this long for its end, for example 90s or 10m
+    .PARAMETER Sandbox
+        Work on a sandbox node in this folder instead of this machine
+    .PARAMETER SandboxFault
+        Make the sandbox fail, to rehearse it (docs/sandbox.md); repeatable
+    .PARAMETER Kubeconfig
+        Kubeconfig with the rights to install; only this tool uses it
+    .PARAMETER Context
+        Context in the kubeconfig
+    .PARAMETER NodeName
+        Name of this machine's Kubernetes Node
+    .PARAMETER CalicoNamespace
+        Namespace of Calico's service account [default: detected]
+    .PARAMETER Proxy
+        Proxy for downloads
+    .PARAMETER CaFile
+        PEM file with CAs to trust for downloads
+    .PARAMETER Offline
+        Use no network but the cluster
+    .PARAMETER IgnorePreflightErrors
+        Ids of checks that may fail
+    .PARAMETER LogFile
+        Write the log here instead of below C:\ProgramData\calicoctl-win\logs
+    .PARAMETER Help
+        Print help
+    .EXAMPLE
+        Resume-CalicoFleet
+    .OUTPUTS
+        CalicoctlWin.RunResult
+    #>
+    [CmdletBinding(SupportsShouldProcess = $true, ConfirmImpact = 'Medium')]
+    [OutputType('CalicoctlWin.RunResult')]
+    param(
+        [string] $Namespace,
+        [string[]] $Config,
+        [string[]] $Set,
+        [switch] $Detach,
+        [ValidateSet('leave', 'finish', 'undo')] [string] $AtBoot,
+        [string] $WaitForLock,
+        [string] $Sandbox,
+        [string[]] $SandboxFault,
+        [string] $Kubeconfig,
+        [string] $Context,
+        [string] $NodeName,
+        [string] $CalicoNamespace,
+        [string] $Proxy,
+        [string] $CaFile,
+        [switch] $Offline,
+        [string[]] $IgnorePreflightErrors,
+        [string] $LogFile,
+        [string] $Help
+    )
+    $options = [ordered]@{
+        Namespace = '--namespace'
+        Config = '--config'
+        Set = '--set'
+        Detach = '--detach'
+        AtBoot = '--at-boot'
+        WaitForLock = '--wait-for-lock'
+        Sandbox = '--sandbox'
+        SandboxFault = '--sandbox-fault'
+        Kubeconfig = '--kubeconfig'
+        Context = '--context'
+        NodeName = '--node-name'
+        CalicoNamespace = '--calico-namespace'
+        Proxy = '--proxy'
+        CaFile = '--ca-file'
+        Offline = '--offline'
+        IgnorePreflightErrors = '--ignore-preflight-errors'
+        LogFile = '--log-file'
+        Help = '--help'
+    }
+    Invoke-Change -Cmdlet $PSCmdlet -Command 'fleet', 'resume' -Bound $PSBoundParameters -Options $options -IsTrial $WhatIfPreference -Asks ($ConfirmPreference -in 'Low', 'Medium')
+}
+
+function Restore-CalicoFleet {
+    <#
+    .SYNOPSIS
+        Return the nodes of the last change to what was installed before
+    .DESCRIPTION
+        Runs calicoctl-win fleet rollback. Shows what it would do, and asks; -WhatIf only shows it, and -Confirm:$false does not ask.
+    .PARAMETER Namespace
+        Namespace of the DaemonSets
+    .PARAMETER Config
+        Config file; repeat to layer, later ones win, - is stdin
+    .PARAMETER Set
+        Override one field of the config, for example calicoNetwork.vxlan.vxlanVNI=5000
+    .PARAMETER Detach
+        Continue without this session: prints the name of the run at once, for status and logs
+    .PARAMETER AtBoot
+        What to do with this run if Windows restarts before it ends [default: leave, or finish with reboot.resumeOnBoot]
+    .PARAMETER WaitForLock
+        If another run is in progress, wait this long for its end, for example 90s or 10m
+    .PARAMETER Sandbox
+        Work on a sandbox node in this folder instead of this machine
+    .PARAMETER SandboxFault
+        Make the sandbox fail, to rehearse it (docs/sandbox.md); repeatable
+    .PARAMETER Kubeconfig
+        Kubeconfig with the rights to install; only this tool uses it
+    .PARAMETER Context
+        Context in the kubeconfig
+    .PARAMETER NodeName
+        Name of this machine's Kubernetes Node
+    .PARAMETER CalicoNamespace
+        Namespace of Calico's service account [default: detected]
+    .PARAMETER Proxy
+        Proxy for downloads
+    .PARAMETER CaFile
+        PEM file with CAs to trust for downloads
+    .PARAMETER Offline
+        Use no network but the cluster
+    .PARAMETER IgnorePreflightErrors
+        Ids of checks that may fail
+    .PARAMETER LogFile
+        Write the log here instead of below C:\ProgramData\calicoctl-win\logs
+    .PARAMETER Help
+        Print help
+    .EXAMPLE
+        Restore-CalicoFleet
+    .OUTPUTS
+        CalicoctlWin.RunResult
+    #>
+    [CmdletBinding(SupportsShouldProcess = $true, ConfirmImpact = 'High')]
+    [OutputType('CalicoctlWin.RunResult')]
+    param(
+        [string] $Namespace,
+        [string[]] $Config,
+        [string[]] $Set,
+        [switch] $Detach,
+        [ValidateSet('leave', 'finish', 'undo')] [string] $AtBoot,
+        [string] $WaitForLock,
+        [string] $Sandbox,
+        [string[]] $SandboxFault,
+        [string] $Kubeconfig,
+        [string] $Context,
+        [string] $NodeName,
+        [string] $CalicoNamespace,
+        [string] $Proxy,
+        [string] $CaFile,
+        [switch] $Offline,
+        [string[]] $IgnorePreflightErrors,
+        [string] $LogFile,
+        [string] $Help
+    )
+    $options = [ordered]@{
+        Namespace = '--namespace'
+        Config = '--config'
+        Set = '--set'
+        Detach = '--detach'
+        AtBoot = '--at-boot'
+        WaitForLock = '--wait-for-lock'
+        Sandbox = '--sandbox'
+        SandboxFault = '--sandbox-fault'
+        Kubeconfig = '--kubeconfig'
+        Context = '--context'
+        NodeName = '--node-name'
+        CalicoNamespace = '--calico-namespace'
+        Proxy = '--proxy'
+        CaFile = '--ca-file'
+        Offline = '--offline'
+        IgnorePreflightErrors = '--ignore-preflight-errors'
+        LogFile = '--log-file'
+        Help = '--help'
+    }
+    Invoke-Change -Cmdlet $PSCmdlet -Command 'fleet', 'rollback' -Bound $PSBoundParameters -Options $options -IsTrial $WhatIfPreference -Asks ($ConfirmPreference -ne 'None')
+}
+
 function Initialize-CalicoCluster {
     <#
     .SYNOPSIS

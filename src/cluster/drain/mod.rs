@@ -3,6 +3,7 @@
 
 mod budgets;
 mod eviction;
+mod fleet;
 mod pods;
 mod run;
 

@@ -49,8 +49,9 @@ struct Owner {
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase")]
 struct Spec {
+    node_name: String,
     volumes: Vec<Volume>,
 }
 
@@ -82,6 +83,11 @@ impl fmt::Display for Pod {
 }
 
 impl Pod {
+    /// The node that it is on; empty before it is scheduled.
+    pub fn node(&self) -> &str {
+        &self.spec.node_name
+    }
+
     pub fn is_over(&self) -> bool {
         matches!(self.status.phase.as_str(), "Succeeded" | "Failed")
     }

@@ -339,7 +339,7 @@ fn an_unusable_kubeconfig_is_named() {
         hint: compare it with `kubectl config view`, or get a new kubeconfig of the cluster
     no kubeconfig
       error: the kubeconfig text.conf is not valid: line 1, column 1
-        caused by: expected a section with fields
+        caused by: expected a section with fields, found text
         state: nothing was changed
         hint: compare it with `kubectl config view`, or get a new kubeconfig of the cluster
     another context

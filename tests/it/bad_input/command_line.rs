@@ -40,7 +40,7 @@ fn a_wrong_command_line_gets_a_suggestion() {
         state: nothing was changed
         hint: did you mean: calicoctl-win install
     no verb
-      error: `calicoctl-win` needs a command: preflight, plan, apply, install, reconfigure, upgrade, migrate, confirm, rollback, receipt, history, repair, resume, uninstall, status, verify, logs, service, kubernetes, node, credentials, config, release, cluster, policy, render, dsc, diagnose, selftest, explain, completion, options, version
+      error: `calicoctl-win` needs a command: preflight, plan, apply, install, reconfigure, upgrade, migrate, confirm, rollback, receipt, history, repair, resume, uninstall, status, verify, logs, service, kubernetes, node, credentials, config, release, cluster, policy, fleet, render, dsc, diagnose, selftest, explain, completion, options, version
         state: nothing was changed
         hint: see: calicoctl-win --help
     no verb of a group
@@ -203,7 +203,7 @@ fn invalid_files_are_named() {
         state: nothing was changed
         hint: leave them out, or make another plan with them: calicoctl-win plan --out FILE --sandbox node
     facts that are none
-      error: text.json is no facts file: unknown field `hello`, expected one of apiVersion, kind, success, exit_code, node, cluster at line 1, column 2
+      error: text.json is no facts file: unknown field `hello`, expected one of `apiVersion`, `kind`, `success`, `exit_code`, `node`, `cluster` at line 1, column 2
         state: nothing was changed
         hint: make one on the machine with: calicoctl-win plan --print-facts -o json
     nothing installed

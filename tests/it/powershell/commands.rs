@@ -53,7 +53,7 @@ pub(super) fn types() -> Vec<(&'static str, &'static str, Option<&'static str>)>
 }
 
 /// Function, command, way, and the example of its help.
-const FUNCTIONS: [(&str, &str, Way, &str); 45] = [
+const FUNCTIONS: [(&str, &str, Way, &str); 51] = [
     (
         "Test-CalicoNode",
         "preflight",
@@ -139,6 +139,22 @@ const FUNCTIONS: [(&str, &str, Way, &str); 45] = [
         "(Get-CalicoClusterPatch -Kubeconfig admin.conf).Command",
     ),
     (
+        "Get-CalicoFleetPlan",
+        "fleet plan",
+        document("FleetPlan"),
+        "(Get-CalicoFleetPlan -Config node.yaml -Image registry.example.com/calicoctl-win:0.1.0).Waves",
+    ),
+    (
+        "Update-CalicoFleet",
+        "fleet apply",
+        Change("High"),
+        "Update-CalicoFleet -Config node.yaml -Image registry.example.com/calicoctl-win:0.1.0 -MaxUnavailable 10%",
+    ),
+    ("Get-CalicoFleet", "fleet status", document("FleetStatus"), "(Get-CalicoFleet).Failures"),
+    ("Suspend-CalicoFleet", "fleet pause", Change("Medium"), "Suspend-CalicoFleet"),
+    ("Resume-CalicoFleet", "fleet resume", Change("Medium"), "Resume-CalicoFleet"),
+    ("Restore-CalicoFleet", "fleet rollback", Change("High"), "Restore-CalicoFleet"),
+    (
         "Initialize-CalicoCluster",
         "cluster prepare --apply",
         Change("High"),
@@ -167,7 +183,7 @@ const FUNCTIONS: [(&str, &str, Way, &str); 45] = [
 ];
 
 /// The commands without a function: what kubectl does, and what prints text.
-const NO_FUNCTION: [&str; 21] = [
+const NO_FUNCTION: [&str; 22] = [
     "completion",
     "config init",
     "config schema",
@@ -187,6 +203,7 @@ const NO_FUNCTION: [&str; 21] = [
     "render ansible",
     "render cloud-config",
     "render dsc",
+    "render fleet",
     "render terraform",
     "render user-data",
 ];

@@ -110,7 +110,7 @@ pub fn unknown(script: &str, known: &BTreeMap<String, BTreeSet<String>>) -> Vec<
 
 /// Whether a command's name begins with a verb that PowerShell approves (`Get-Verb` of 5.1), for those in use here.
 fn is_approved(name: &str) -> bool {
-    const APPROVED: [&str; 25] = [
+    const APPROVED: [&str; 26] = [
         "Add",
         "Compare",
         "Confirm",
@@ -131,6 +131,7 @@ fn is_approved(name: &str) -> bool {
         "Set",
         "Start",
         "Stop",
+        "Suspend",
         "Switch",
         "Test",
         "Uninstall",

@@ -9,6 +9,7 @@ mod api_server;
 mod audit;
 mod cluster;
 mod etcd;
+mod fleet;
 mod hostprocess;
 mod parts;
 mod restarts;

@@ -24,11 +24,18 @@ const FORMATS: [&str; 3] = ["text", "json", "ndjson"];
 
 /// Every command at its work: the fault that it meets, its words, and its exit code. The words of a command are the
 /// beginning of a line.
-const LIFE: [(&str, &str, i32); 79] = [
+const LIFE: [(&str, &str, i32); 86] = [
     ("", "preflight -c c.yaml --all", 0),
     ("", "cluster check -c c.yaml", 0),
     ("", "cluster prepare -c c.yaml --apply -y", 0),
     ("", "policy lint -c c.yaml", 0),
+    ("", "fleet plan -c c.yaml --image host/c:1 --api-server https://192.0.2.10:6443", 0),
+    ("", "fleet apply -c c.yaml --image host/c:1 --api-server https://192.0.2.10:6443 --dry-run", 0),
+    ("", "fleet status -c c.yaml", 0),
+    ("", "fleet pause -c c.yaml", 0),
+    ("", "fleet resume -c c.yaml", 0),
+    ("", "fleet rollback -c c.yaml --dry-run", 0),
+    ("", "render fleet -c c.yaml --image host/c:1 --api-server https://192.0.2.10:6443", 0),
     ("", "config init fresh.yaml", 0),
     ("", "config validate c.yaml", 0),
     ("", "config show -c c.yaml --origins", 0),
@@ -270,6 +277,18 @@ fn is_record(path: &Path) -> bool {
     }
 }
 
+/// The DaemonSet of a rollout.
+pub fn a_wave() -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "DaemonSet",
+        "metadata": {
+            "name": "calicoctl-win-all", "namespace": "calicoctl-win",
+            "labels": { "app.kubernetes.io/name": "calicoctl-win", "calicoctl-win/wave": "all" },
+        },
+        "spec": { "template": { "metadata": {} } },
+    })
+}
+
 /// The sandbox's cluster, and the administrator's login as an exec plugin with secrets in its arguments, environment
 /// and answer; a release with a secret in none of its files.
 fn with_plugin() -> Planted {
@@ -282,6 +301,7 @@ fn with_plugin() -> Planted {
         String::from_utf8(bytes).unwrap()
     };
     let (cert, key) = (pem("client-certificate-data"), pem("client-key-data"));
+    lab.add_object("daemonsets.apps", a_wave());
     let mut planted = Planted::new(lab);
     planted.pem("the administrator's key", &key);
     planted.pem("the administrator's certificate", &cert);

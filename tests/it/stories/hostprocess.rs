@@ -44,10 +44,12 @@ fn documents(file: &str) -> Vec<Value> {
 
 #[test]
 fn the_script_is_valid_and_uses_only_what_windows_has() {
-    let script = read(SCRIPT);
-    assert_eq!(powershell::errors(&script), None);
-    assert_eq!(powershell::unknown(&script, &Default::default()), [""; 0]);
-    assert!(script.is_ascii(), "Windows PowerShell reads it with the machine's code page");
+    for file in [SCRIPT, "packaging/hostprocess/ready.ps1"] {
+        let script = read(file);
+        assert_eq!(powershell::errors(&script), None, "{file}");
+        assert_eq!(powershell::unknown(&script, &Default::default()), [""; 0], "{file}");
+        assert!(script.is_ascii(), "Windows PowerShell reads {file} with the machine's code page");
+    }
 }
 
 #[test]
@@ -115,5 +117,5 @@ fn the_pods_start_before_there_is_a_network_and_run_as_system_of_the_host() {
     let _valid: Output = lab.bare("config validate node.yaml").exits(0);
     // The image of the script has what the pods run.
     let image = read("packaging/hostprocess/image.sh");
-    assert!(image.contains("--config.entrypoint ./run.ps1") && image.contains("$here/run.ps1"));
+    assert!(image.contains("--config.entrypoint ./run.ps1") && image.contains("$here/run.ps1 $here/ready.ps1"));
 }

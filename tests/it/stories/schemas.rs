@@ -169,6 +169,7 @@ fn every_kind_is_printed_and_says_whether_its_verb_succeeded() {
         ("cluster check", 0),
         ("cluster prepare", 0),
         ("policy lint", 0),
+        ("fleet plan -c node.yaml --image host/c:1 --api-server https://192.0.2.10:6443", 0),
         ("preflight", 0),
         ("selftest", 0),
         ("service stop -y", 0),
@@ -188,6 +189,10 @@ fn every_kind_is_printed_and_says_whether_its_verb_succeeded() {
     let diagnosis = lab.run("diagnose --out node.zip -o json").exits(0).json();
     check(&diagnosis);
     kinds.insert(diagnosis["kind"].as_str().unwrap().to_owned());
+    lab.add_object("daemonsets.apps", super::canary::a_wave());
+    let fleet = lab.run("fleet status -o json").exits(0).json();
+    check(&fleet);
+    kinds.insert(fleet["kind"].as_str().unwrap().to_owned());
     // The documents of a stream are the same, and the stream ends with a result.
     let _again = lab.run("install -y").exits(0);
     for words in ["version", "explain 12", "config show", "plan --print-facts", "receipt show"] {

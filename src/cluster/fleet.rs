@@ -1,0 +1,167 @@
+//! The objects of a rollout over many nodes: applied, read, paused, and returned to an earlier revision.
+
+use anyhow::{Context as _, Result};
+use http::Method;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::Cluster;
+use super::api::{Call, path, query, read};
+use crate::fleet::{DaemonSet, FleetNode, FleetPod, MANAGED, MaxUnavailable};
+
+/// An object of which only the metadata is read.
+#[derive(Deserialize)]
+struct Object {
+    metadata: FleetNode,
+}
+
+/// A revision of a DaemonSet, as its controller keeps it.
+#[derive(Deserialize)]
+struct Revision {
+    metadata: Owned,
+    revision: i64,
+    /// A strategic merge patch with the template of its pods.
+    data: Value,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Owned {
+    #[serde(default)]
+    owner_references: Vec<Owner>,
+}
+
+#[derive(Deserialize)]
+struct Owner {
+    name: String,
+}
+
+impl Cluster {
+    /// The cluster's Windows nodes, by name.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn windows_nodes(&self) -> Result<Vec<FleetNode>> {
+        let list = query("/api/v1/nodes", &[("labelSelector", "kubernetes.io/os=windows")]);
+        let nodes: Vec<Object> = self.runtime.block_on(self.api.list_metadata(&list))?;
+        Ok(nodes.into_iter().map(|node| node.metadata).collect())
+    }
+
+    /// The DaemonSets of a rollout, in the order of their waves; none if there is none, or no such namespace.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn fleet_sets(&self, namespace: &str) -> Result<Vec<DaemonSet>> {
+        let list = query(&sets_path(namespace), &[("labelSelector", MANAGED)]);
+        let mut sets: Vec<DaemonSet> = self.list(&list)?;
+        sets.sort_by_key(DaemonSet::order);
+        Ok(sets)
+    }
+
+    /// The pods of a rollout.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn fleet_pods(&self, namespace: &str) -> Result<Vec<FleetPod>> {
+        let pods = path(["api", "v1", "namespaces", namespace, "pods"]);
+        self.list(&query(&pods, &[("labelSelector", MANAGED)]))
+    }
+
+    /// Creates an object, or changes it to what this program says of it, by server-side apply. `dry`: the server only
+    /// says whether it would.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub fn apply_object(&self, object: &Value, dry: bool) -> Result<()> {
+        let mut at = query(&object_path(object), &[("force", "true"), ("fieldValidation", "Strict")]);
+        if dry {
+            at = query(&at, &[("dryRun", "All")]);
+        }
+        let _there: Value = self.patched(&at, "application/apply-patch+yaml", object).with_context(|| {
+            format!("apply {} {}", object["kind"].as_str().unwrap_or_default(), object["metadata"]["name"])
+        })?;
+        Ok(())
+    }
+
+    /// No further node begins: the controller no longer replaces pods.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub fn pause_wave(&self, namespace: &str, set: &DaemonSet) -> Result<()> {
+        self.set_strategy(namespace, set, json!({ "type": "OnDelete", "rollingUpdate": null }))
+    }
+
+    /// The controller replaces pods again, within the limit from before the pause.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub fn resume_wave(&self, namespace: &str, set: &DaemonSet) -> Result<()> {
+        let limit: MaxUnavailable = set.max_unavailable();
+        let strategy = json!({ "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": limit.json() } });
+        self.set_strategy(namespace, set, strategy)
+    }
+
+    fn set_strategy(&self, namespace: &str, set: &DaemonSet, strategy: Value) -> Result<()> {
+        let at = format!("{}/{}", sets_path(namespace), set.metadata.name);
+        let patch = json!({ "spec": { "updateStrategy": strategy } });
+        self.merge_patch::<_, Value>(&at, &patch).map(drop)
+    }
+
+    /// Returns a wave to the revision of its pods before the current one, like `kubectl rollout undo`. `usable` says
+    /// whether a template is worth returning to. Returns false if there is none.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub fn undo_wave(&self, namespace: &str, set: &DaemonSet, usable: impl Fn(&Value) -> bool) -> Result<bool> {
+        let list = path(["apis", "apps", "v1", "namespaces", namespace, "controllerrevisions"]);
+        let mut revisions: Vec<Revision> = self.list(&query(&list, &[("labelSelector", MANAGED)]))?;
+        revisions.retain(|one| one.metadata.owner_references.iter().any(|owner| owner.name == set.metadata.name));
+        revisions.sort_by_key(|one| one.revision);
+        // The newest is the current one.
+        revisions.pop();
+        let former = revisions.into_iter().rev().find(|one| usable(&one.data["spec"]["template"]));
+        let Some(former) = former else { return Ok(false) };
+        let at = format!("{}/{}", sets_path(namespace), set.metadata.name);
+        let _there: Value = self.patched(&at, "application/strategic-merge-patch+json", &former.data)?;
+        Ok(true)
+    }
+
+    /// Deletes the DaemonSet of a wave, with its pods. Nothing changes on the nodes.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub fn delete_wave(&self, namespace: &str, name: &str) -> Result<()> {
+        self.delete(&format!("{}/{name}", sets_path(namespace))).map(drop)
+    }
+
+    fn patched(&self, path: &str, content_type: &'static str, body: &Value) -> Result<Value> {
+        Ok(self.runtime.block_on(async {
+            let call = Call::write(Method::PATCH, path, content_type, body)?;
+            read(&call, &self.api.answer(&call).await?)
+        })?)
+    }
+}
+
+fn sets_path(namespace: &str) -> String {
+    path(["apis", "apps", "v1", "namespaces", namespace, "daemonsets"])
+}
+
+/// Where an object of a rollout is in the API.
+fn object_path(object: &Value) -> String {
+    let field = |name: &str| object["metadata"][name].as_str().unwrap_or_default();
+    let plural = match object["kind"].as_str().unwrap_or_default() {
+        "Namespace" => "namespaces",
+        "Secret" => "secrets",
+        "ServiceAccount" => "serviceaccounts",
+        "ClusterRole" => "clusterroles",
+        "ClusterRoleBinding" => "clusterrolebindings",
+        "Role" => "roles",
+        "RoleBinding" => "rolebindings",
+        "DaemonSet" => "daemonsets",
+        kind => unreachable!("a rollout has no {kind}"),
+    };
+    let version = object["apiVersion"].as_str().unwrap_or_default();
+    let group = if version == "v1" { vec!["api", "v1"] } else { [vec!["apis"], version.split('/').collect()].concat() };
+    let place = if field("namespace").is_empty() { vec![] } else { vec!["namespaces", field("namespace")] };
+    path(group.into_iter().chain(place).chain([plural, field("name")]))
+}

@@ -1,0 +1,15 @@
+//! Many nodes: one change, made by Kubernetes' own DaemonSet controller. It places the pods, limits how many nodes are
+//! out at once, retries and keeps revisions; this room makes its objects and reads how far it is.
+
+mod objects;
+mod plan;
+mod status;
+mod waves;
+
+pub use self::objects::{MANAGED, MaxUnavailable, Rollout, daemon_set, idle, installs_something, preamble};
+pub use self::plan::{FleetPlan, NodePods, PlannedWave, plan, text as plan_text};
+pub use self::status::{DaemonSet, FleetPod, FleetStatus, WaveState, WaveStatus, status, text as status_text};
+pub use self::waves::{FleetNode, LEFT_OUT, Wave, Wishes, waves};
+
+/// The namespace of the objects, unless another is named.
+pub const NAMESPACE: &str = "calicoctl-win";

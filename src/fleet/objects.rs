@@ -1,0 +1,285 @@
+//! The objects of a rollout: those of `packaging/hostprocess/install.yaml`, with the config in a Secret whose name has
+//! its digest, and a DaemonSet for each wave. A changed config, image or address is a new revision of the pods, and
+//! `kubectl rollout undo` returns to the one before.
+
+use std::fmt;
+use std::str::FromStr;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::{Map, Value, json};
+
+use super::waves::Wave;
+use crate::values::Sha256;
+use crate::yaml;
+
+const MANIFEST: &str = include_str!("../../packaging/hostprocess/install.yaml");
+
+/// Calico's namespace in the manifests.
+const CALICO_NAMESPACE: &str = "calico-system";
+
+/// The label of the DaemonSets and their pods.
+pub const MANAGED: &str = "app.kubernetes.io/name=calicoctl-win";
+
+/// The label with the name of a wave.
+pub(super) const WAVE: &str = "calicoctl-win/wave";
+
+/// The annotation with the place of a wave: 1 is the first.
+pub const ORDER: &str = "calicoctl-win/order";
+
+/// The annotation of a DaemonSet with its limit, which it does not keep while it is paused.
+pub(super) const MAX_UNAVAILABLE: &str = "calicoctl-win/max-unavailable";
+
+/// The annotation of the pods with the digest of what they install.
+pub(super) const REVISION: &str = "calicoctl-win/revision";
+
+/// The revision of pods that install nothing yet.
+pub(super) const IDLE: &str = "none";
+
+/// How many nodes may be out at once: a number, or a share of the wave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MaxUnavailable {
+    Nodes(u32),
+    Percent(u32),
+}
+
+impl MaxUnavailable {
+    /// Of this many nodes; as the DaemonSet controller rounds, up.
+    pub fn of(self, nodes: usize) -> usize {
+        match self {
+            Self::Nodes(limit) => limit as usize,
+            Self::Percent(share) => (nodes * share as usize).div_ceil(100),
+        }
+    }
+
+    /// As a DaemonSet has it.
+    pub fn json(self) -> Value {
+        match self {
+            Self::Nodes(limit) => limit.into(),
+            Self::Percent(_) => self.to_string().into(),
+        }
+    }
+}
+
+impl fmt::Display for MaxUnavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nodes(limit) => write!(f, "{limit}"),
+            Self::Percent(share) => write!(f, "{share}%"),
+        }
+    }
+}
+
+impl FromStr for MaxUnavailable {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const WRONG: &str = "write a number of nodes from 1, or a share from 1% to 100%";
+        match text.strip_suffix('%') {
+            Some(share) => share.parse().ok().filter(|share| (1..=100).contains(share)).map(Self::Percent),
+            None => text.parse().ok().filter(|limit| *limit > 0).map(Self::Nodes),
+        }
+        .ok_or(WRONG)
+    }
+}
+
+/// What every node gets.
+#[derive(Debug, Clone)]
+pub struct Rollout {
+    pub namespace: String,
+    /// Where Calico is.
+    pub calico_namespace: String,
+    /// The image of HostProcess containers.
+    pub image: String,
+    /// URL of the API server, as the nodes reach it.
+    pub api_server: String,
+    /// The config, as YAML.
+    pub config: String,
+    pub max_unavailable: MaxUnavailable,
+}
+
+impl Rollout {
+    /// The name of what the pods install: 12 characters of a digest.
+    pub fn revision(&self) -> String {
+        let all = format!("{}\n{}\n{}", self.image, self.api_server, self.config);
+        Sha256::of(all.as_bytes()).as_str()[..12].to_owned()
+    }
+
+    fn secret(&self) -> String {
+        format!("calicoctl-win-{}", &Sha256::of(self.config.as_bytes()).as_str()[..12])
+    }
+}
+
+/// What the DaemonSets need: namespace, account, rights, and the Secret with the config. `rights`: the roles of
+/// `docs/rbac.yaml`.
+pub fn preamble(rollout: &Rollout, rights: &str) -> Vec<Value> {
+    let mut objects: Vec<Value> = yaml::read_all(rights).expect("the program's own roles are valid");
+    // Those bind a group of people.
+    objects.retain(|object| matches!(object["kind"].as_str(), Some("ClusterRole" | "Role")));
+    objects.extend(manifest());
+    objects.retain(|object| !matches!(object["kind"].as_str(), Some("ConfigMap" | "DaemonSet")));
+    for object in &mut objects {
+        if object["metadata"]["namespace"] == CALICO_NAMESPACE {
+            object["metadata"]["namespace"] = rollout.calico_namespace.as_str().into();
+        }
+        if object["kind"] == "Namespace" {
+            object["metadata"]["name"] = rollout.namespace.as_str().into();
+        } else if object["metadata"]["namespace"] == super::NAMESPACE {
+            object["metadata"]["namespace"] = rollout.namespace.as_str().into();
+        }
+        for subject in object.get_mut("subjects").and_then(Value::as_array_mut).into_iter().flatten() {
+            subject["namespace"] = rollout.namespace.as_str().into();
+        }
+    }
+    objects.push(json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+        "metadata": { "name": rollout.secret(), "namespace": rollout.namespace, "labels": labels() },
+        // A revision has the config that it was made with.
+        "immutable": true,
+        "data": { "node.yaml": BASE64_STANDARD.encode(&rollout.config) },
+    }));
+    objects
+}
+
+/// The DaemonSet of a wave. `order`: its place, from 1.
+pub fn daemon_set(rollout: &Rollout, wave: &Wave, order: usize) -> Value {
+    let mut set = manifest().into_iter().find(|object| object["kind"] == "DaemonSet").expect("the manifest has one");
+    let limit = rollout.max_unavailable;
+    set["metadata"] = json!({
+        "name": name(wave), "namespace": rollout.namespace, "labels": wave_labels(wave),
+        "annotations": { ORDER: order.to_string(), MAX_UNAVAILABLE: limit.to_string() },
+    });
+    let spec = &mut set["spec"];
+    spec["selector"]["matchLabels"] = wave_labels(wave);
+    spec["updateStrategy"] = json!({ "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": limit.json() } });
+    let template = &mut spec["template"];
+    template["metadata"] = json!({ "labels": wave_labels(wave), "annotations": { REVISION: rollout.revision() } });
+    let pod = &mut template["spec"];
+    pod["affinity"] = wave.affinity();
+    let apply = &mut pod["initContainers"][0];
+    apply["image"] = rollout.image.as_str().into();
+    apply["env"] = json!([{ "name": "API_SERVER", "value": rollout.api_server }]);
+    pod["containers"][0]["image"] = rollout.image.as_str().into();
+    pod["volumes"] = json!([{ "name": "config", "secret": { "secretName": rollout.secret() } }]);
+    set
+}
+
+/// The DaemonSet of a wave whose turn has not come, with pods that install nothing. The controller limits how many pods
+/// are replaced at once, and not how many are created: a DaemonSet that began with the change would make it on all
+/// nodes at the same time.
+pub fn idle(rollout: &Rollout, wave: &Wave, order: usize) -> Value {
+    let mut set = daemon_set(rollout, wave, order);
+    let template = &mut set["spec"]["template"];
+    template["metadata"]["annotations"][REVISION] = IDLE.into();
+    let pod = template["spec"].as_object_mut().expect("a pod's spec is an object");
+    pod.remove("initContainers");
+    pod.remove("volumes");
+    if let Some(container) = pod["containers"][0].as_object_mut() {
+        // Calico may not be there yet.
+        container.remove("readinessProbe");
+    }
+    set
+}
+
+/// Whether pods with this template install something: not those of [`idle`].
+pub fn installs_something(template: &Value) -> bool {
+    template["metadata"]["annotations"][REVISION].as_str().is_some_and(|revision| revision != IDLE)
+}
+
+/// The name of a wave's DaemonSet.
+pub(super) fn name(wave: &Wave) -> String {
+    format!("calicoctl-win-{}", wave.name)
+}
+
+fn labels() -> Value {
+    let (key, value) = MANAGED.split_once('=').expect("it is a label");
+    Value::Object(Map::from_iter([(key.to_owned(), value.into())]))
+}
+
+fn wave_labels(wave: &Wave) -> Value {
+    let mut labels = labels();
+    labels[WAVE] = wave.name.as_str().into();
+    labels
+}
+
+fn manifest() -> Vec<Value> {
+    yaml::read_all(MANIFEST).expect("the program's own manifest is valid")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::waves::{Wishes, waves};
+    use super::*;
+
+    fn rollout() -> Rollout {
+        Rollout {
+            namespace: "fleet".into(),
+            calico_namespace: "calico-system".into(),
+            image: "registry.example.com/calicoctl-win:1".into(),
+            api_server: "https://192.0.2.10:6443".into(),
+            config: "spec: {calico: {version: v3.32.1}}\n".into(),
+            max_unavailable: MaxUnavailable::Percent(10),
+        }
+    }
+
+    fn wave() -> Wave {
+        waves(&Wishes::default(), &[]).remove(0)
+    }
+
+    #[test]
+    fn a_limit_is_a_number_or_a_share_of_the_nodes() {
+        let parsed = |text: &str| text.parse::<MaxUnavailable>();
+        assert_eq!(parsed("3").unwrap().of(1000), 3);
+        assert_eq!((parsed("10%").unwrap().of(1000), parsed("1%").unwrap().of(7)), (100, 1));
+        assert!(["0", "0%", "101%", "-1", "", "x"].iter().all(|text| parsed(text).is_err()));
+    }
+
+    #[test]
+    fn another_config_image_or_address_is_another_revision_of_the_pods() {
+        let first = rollout();
+        let template = |rollout: &Rollout| daemon_set(rollout, &wave(), 1)["spec"]["template"].clone();
+        assert_eq!(template(&first), template(&first.clone()));
+        for other in [
+            Rollout { config: "spec: {calico: {version: v3.33.0}}\n".into(), ..rollout() },
+            Rollout { image: "registry.example.com/calicoctl-win:2".into(), ..rollout() },
+            Rollout { api_server: "https://192.0.2.11:6443".into(), ..rollout() },
+        ] {
+            assert_ne!(other.revision(), first.revision());
+            assert_ne!(template(&other), template(&first));
+        }
+        // The limit and the order are not the pods'.
+        let limit = Rollout { max_unavailable: MaxUnavailable::Nodes(1), ..rollout() };
+        assert_eq!(template(&limit), template(&first));
+    }
+
+    #[test]
+    fn the_config_is_in_a_secret_of_the_namespace_and_nowhere_else() {
+        let rollout = rollout();
+        let all = preamble(&rollout, include_str!("../../docs/rbac.yaml"));
+        let secret = all.iter().find(|object| object["kind"] == "Secret").unwrap();
+        assert_eq!(secret["data"]["node.yaml"], BASE64_STANDARD.encode(&rollout.config));
+        assert_eq!(secret["immutable"], true);
+        for object in all.iter().filter(|object| object["kind"] != "Secret") {
+            assert!(!object.to_string().contains("v3.32.1"), "{object}");
+        }
+        assert!(!daemon_set(&rollout, &wave(), 1).to_string().contains("v3.32.1"));
+        let used = &daemon_set(&rollout, &wave(), 1)["spec"]["template"]["spec"]["volumes"][0]["secret"];
+        assert_eq!(used["secretName"], secret["metadata"]["name"]);
+        // The bindings name the account where it is.
+        let account = all.iter().find(|object| object["kind"] == "ServiceAccount").unwrap();
+        assert_eq!(account["metadata"]["namespace"], "fleet");
+        for binding in all.iter().filter(|object| object["subjects"].is_array()) {
+            assert_eq!(binding["subjects"][0]["namespace"], "fleet", "{binding}");
+        }
+    }
+
+    #[test]
+    fn pods_of_a_wave_that_waits_install_nothing() {
+        let idle = idle(&rollout(), &wave(), 1);
+        let pod = &idle["spec"]["template"]["spec"];
+        assert_eq!((pod.get("initContainers"), pod["containers"][0].get("readinessProbe")), (None, None));
+        let change = daemon_set(&rollout(), &wave(), 1);
+        assert!(change["spec"]["template"]["spec"]["containers"][0].get("readinessProbe").is_some());
+        assert_eq!(idle["spec"]["selector"], change["spec"]["selector"], "it cannot be changed later");
+    }
+}

@@ -1,0 +1,316 @@
+//! One change on many nodes: what `fleet` does with the objects of [`crate::fleet`]. Kubernetes makes the change, so a
+//! rollout continues without this process; `apply` stays to begin the next wave, and can be run again to continue.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+
+use super::app::App;
+use super::context::Remote;
+use super::options::{DrainFlags, Source};
+use super::sources::Sources;
+use crate::apply::standing::Standing;
+use crate::cluster::{Cluster, rights_manifest};
+use crate::config::Layered;
+use crate::facts::ClusterFacts;
+use crate::fault::{Exit, Fault};
+use crate::fleet::{
+    self, DaemonSet, FleetNode, FleetPlan, FleetStatus, MaxUnavailable, Rollout, Wave, WaveState, Wishes, daemon_set,
+    idle, preamble, waves,
+};
+use crate::report::event::Event;
+use crate::settings;
+use crate::values::{Vni, count};
+
+/// How often a rollout is looked at. With one list of pods each time, also of thousands.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// What the command line says about a rollout.
+#[derive(Debug, Clone)]
+pub(crate) struct Request {
+    pub namespace: String,
+    pub image: String,
+    /// None is the address in the kubeconfig.
+    pub api_server: Option<String>,
+    pub max_unavailable: MaxUnavailable,
+    pub wishes: Wishes,
+}
+
+/// A rollout that can begin.
+pub(crate) struct Prepared {
+    pub plan: FleetPlan,
+    rollout: Rollout,
+    waves: Vec<Wave>,
+    cluster: Cluster,
+    /// The DaemonSets that exist.
+    sets: Vec<DaemonSet>,
+}
+
+/// Reads the config and the cluster, and plans.
+///
+/// # Errors
+/// `Usage` without a config or with an address that nodes cannot use; when the cluster cannot be read.
+pub(crate) fn prepare(request: &Request, app: &mut App) -> Result<Prepared> {
+    if app.global.config.is_empty() && app.global.set.is_empty() {
+        return Err(Fault::new(Exit::Usage, "Usage", "no config for the nodes")
+            .hint("name a file with -c; a new one comes from: calicoctl-win config init node.yaml")
+            .into());
+    }
+    let remote = Remote::open(app, false)?;
+    let facts = remote.facts(app)?;
+    let cluster = remote.cluster.clone();
+    let rollout = Rollout {
+        namespace: request.namespace.clone(),
+        calico_namespace: facts.calico_namespace.clone(),
+        image: request.image.clone(),
+        api_server: api_server(request.api_server.as_deref(), &cluster)?,
+        config: config(&remote.layered)?,
+        max_unavailable: request.max_unavailable,
+    };
+    let nodes = cluster.windows_nodes()?;
+    let waves = waves(&request.wishes, &nodes);
+    let names: Vec<String> = nodes.iter().map(|node| node.name.clone()).collect();
+    let drain = DrainFlags::default().over(&remote.run.maintenance.drain);
+    let pods = cluster.plan_drains(&names, &drain)?;
+    let sets = cluster.fleet_sets(&request.namespace)?;
+    let mut plan = fleet::plan(&rollout, &waves, &nodes, &pods, new_vni(&remote, &facts));
+    let is_wave = |set: &&DaemonSet| waves.iter().any(|wave| wave.name == set.wave());
+    plan.replaced = sets.iter().filter(|set| !is_wave(set)).map(|set| set.metadata.name.clone()).collect();
+    told(app, &cluster);
+    Ok(Prepared { plan, rollout, waves, cluster, sets })
+}
+
+/// The API server's address, as the nodes reach it.
+fn api_server(given: Option<&str>, cluster: &Cluster) -> Result<String> {
+    let address = given.unwrap_or_else(|| cluster.server()).trim_end_matches('/').to_owned();
+    let host = address.strip_prefix("https://").filter(|host| !host.is_empty() && !host.contains(['/', ' ']));
+    if host.is_none() {
+        let what = format!("`{address}` is no address of an API server that a node can use");
+        return Err(Fault::new(Exit::Usage, "Usage", what)
+            .hint("give it with --api-server https://HOST:PORT; not its ClusterIP, which a host does not reach before kube-proxy runs")
+            .into());
+    }
+    Ok(address)
+}
+
+/// The config of the nodes as YAML.
+fn config(layered: &Layered) -> Result<String> {
+    serde_yaml::to_string(&layered.whole_document()).context("write the config as YAML")
+}
+
+/// The VNI of the config, if the cluster has another one.
+fn new_vni(remote: &Remote, facts: &ClusterFacts) -> Option<Vni> {
+    let vni = remote.layered.config.spec.calico_network.vxlan.vxlan_vni?;
+    (facts.felix.vxlan_vni.unwrap_or(Vni::DEFAULT.get()) != vni.get()).then_some(vni)
+}
+
+fn told(app: &mut App, cluster: &Cluster) {
+    cluster.take_events().iter().for_each(|event| app.event(event));
+}
+
+/// Makes the change, wave after wave, and waits for the end.
+///
+/// # Errors
+/// `FleetStopped` when a wave has as many failed nodes as may be out; `FleetPaused`; `FleetTimeout`; what the server
+/// says.
+pub(crate) fn apply(prepared: &Prepared, limit: Duration, app: &mut App) -> Result<FleetStatus> {
+    let Prepared { plan, rollout, waves, cluster, sets } = prepared;
+    app.phase("objects", |_| {
+        let objects = preamble(rollout, &rights_manifest());
+        for object in &objects {
+            cluster.apply_object(object, false)?;
+        }
+        for name in &plan.replaced {
+            cluster.delete_wave(&rollout.namespace, name)?;
+        }
+        let known = |wave: &Wave| sets.iter().any(|set| set.wave() == wave.name);
+        for (order, wave) in (1..).zip(waves).filter(|(_, wave)| !known(wave)) {
+            cluster.apply_object(&idle(rollout, wave, order), false)?;
+        }
+        Ok(((), format!("{} applied", count(objects.len() + waves.len(), "object"))))
+    })?;
+    let deadline = Instant::now() + limit;
+    // Only then the controller limits how many nodes are out at once.
+    until(app, cluster, deadline, "until every node has a pod of its wave", |cluster| {
+        let sets = cluster.fleet_sets(&rollout.namespace)?;
+        Ok(sets.iter().all(DaemonSet::is_placed).then_some(()))
+    })?;
+    for (order, wave) in (1..).zip(waves) {
+        app.phase("wave", |app| {
+            cluster.apply_object(&daemon_set(rollout, wave, order), false)?;
+            let what = format!("wave {} ({order} of {})", wave.name, waves.len());
+            until(app, cluster, deadline, &what, |cluster| is_done(&look(cluster, &rollout.namespace)?, &wave.name))?;
+            Ok(((), format!("{what} is done")))
+        })?;
+    }
+    look(cluster, &rollout.namespace)
+}
+
+/// Whether a wave is done.
+fn is_done(status: &FleetStatus, wave: &str) -> Result<Option<()>> {
+    let Some(found) = status.waves.iter().find(|one| one.name == wave) else {
+        let what = format!("the DaemonSet of wave {wave} was deleted");
+        return Err(Fault::new(Exit::Failed, "FleetStopped", what)
+            .hint("look who deleted it; then apply again")
+            .into());
+    };
+    match found.state {
+        WaveState::Done => Ok(Some(())),
+        WaveState::Paused => {
+            let what = format!("the rollout was paused in wave {wave}: {} of {} are done", found.done, found.nodes);
+            let hint = "continue with: calicoctl-win fleet resume\nthen run the same fleet apply again";
+            Err(Fault::new(Exit::Failed, "FleetPaused", what).hint(hint).into())
+        }
+        WaveState::Stopped => {
+            let first = status.failures.first().map_or_else(String::new, |one| format!(": {}: {}", one.id, one.what));
+            let what = format!(
+                "wave {wave} stopped: {} of {} failed, and {} may be out at once{first}",
+                found.failed,
+                count(found.nodes, "node"),
+                found.max_unavailable
+            );
+            let hint = "see all causes with: calicoctl-win fleet status\nreturn with: calicoctl-win fleet rollback";
+            Err(Fault::new(Exit::Failed, "FleetStopped", what).hint(hint).into())
+        }
+        WaveState::Rolling | WaveState::Waiting => Ok(None),
+    }
+}
+
+fn until(
+    app: &mut App,
+    cluster: &Cluster,
+    deadline: Instant,
+    what: &str,
+    mut look: impl FnMut(&Cluster) -> Result<Option<()>>,
+) -> Result<()> {
+    let begun = Instant::now();
+    loop {
+        let found = look(cluster);
+        told(app, cluster);
+        match found {
+            Ok(Some(())) => return Ok(()),
+            // The API server may restart meanwhile; the rollout waits for it.
+            Err(error) if Fault::of(&error).is_some_and(|fault| fault.exit != Exit::ClusterUnreachable) => {
+                return Err(error);
+            }
+            _ => {}
+        }
+        if Instant::now() >= deadline {
+            let fault = Fault::new(Exit::Failed, "FleetTimeout", format!("the time is up: {what}"));
+            let hint = "the rollout continues without this command\nlook with: calicoctl-win fleet status";
+            return Err(fault.hint(hint).into());
+        }
+        app.event(&Event::Waiting { what: what.to_owned(), elapsed: begun.elapsed(), limit: deadline - begun });
+        thread::sleep(LOOK_EVERY.min(deadline - Instant::now()));
+    }
+}
+
+/// How far the rollout in a namespace is.
+///
+/// # Errors
+/// When the cluster cannot be read.
+pub(crate) fn look(cluster: &Cluster, namespace: &str) -> Result<FleetStatus> {
+    let sets = cluster.fleet_sets(namespace)?;
+    let pods = cluster.fleet_pods(namespace)?;
+    let nodes: Vec<FleetNode> = cluster.windows_nodes()?;
+    let nodes: Vec<(String, bool)> = nodes.into_iter().map(|node| (node.name.clone(), node.is_left_out())).collect();
+    Ok(fleet::status(namespace, &sets, &pods, &nodes))
+}
+
+/// The DaemonSets of a rollout.
+///
+/// # Errors
+/// `FleetAbsent` if there is none.
+pub(crate) fn sets(cluster: &Cluster, namespace: &str) -> Result<Vec<DaemonSet>> {
+    let sets = cluster.fleet_sets(namespace)?;
+    if sets.is_empty() {
+        let what = format!("there is no rollout in namespace {namespace}");
+        return Err(Fault::new(Exit::NotFound, "FleetAbsent", what)
+            .hint("begin one with: calicoctl-win fleet apply\nor name its namespace with --namespace")
+            .into());
+    }
+    Ok(sets)
+}
+
+/// Lets no further node begin, or lets them begin again. Returns how many waves were changed.
+///
+/// # Errors
+/// `FleetAbsent`; what the server says.
+pub(crate) fn pause(cluster: &Cluster, namespace: &str, pause: bool) -> Result<usize> {
+    let mut changed = 0;
+    for set in sets(cluster, namespace)?.iter().filter(|set| set.is_paused() != pause) {
+        match pause {
+            true => cluster.pause_wave(namespace, set)?,
+            false => cluster.resume_wave(namespace, set)?,
+        }
+        changed += 1;
+    }
+    Ok(changed)
+}
+
+/// Returns every wave of the last rollout to what it installed before, the last one first. Returns their names.
+///
+/// # Errors
+/// `FleetAbsent`; `FleetNoEarlier` if no wave has an earlier revision; what the server says.
+pub(crate) fn rollback(cluster: &Cluster, namespace: &str) -> Result<Vec<String>> {
+    let sets = sets(cluster, namespace)?;
+    let last = sets[0].revision().to_owned();
+    let is_change = |template: &Value| fleet::installs_something(template);
+    let mut undone = Vec::new();
+    for set in sets.iter().rev().filter(|set| !set.is_idle() && set.revision() == last) {
+        if cluster.undo_wave(namespace, set, is_change)? {
+            undone.push(set.wave().to_owned());
+        }
+    }
+    if undone.is_empty() {
+        let what = "no wave has installed anything else before";
+        return Err(Fault::new(Exit::NotFound, "FleetNoEarlier", what)
+            .hint("apply another config with: calicoctl-win fleet apply\nor remove Calico from a node with a Job (docs/hostprocess.md)")
+            .into());
+    }
+    Ok(undone)
+}
+
+/// The objects of a rollout for those who apply them themselves: every wave, those after `through` idle; all idle
+/// without it.
+///
+/// # Errors
+/// `Usage` when there is no such wave, or the config cannot be written.
+pub(crate) fn render(request: &Request, through: Option<&str>, app: &mut App) -> Result<Vec<Value>> {
+    let layered = Sources::named(app, &Source::default()).read(None, &Standing::default())?;
+    let namespace = settings::run(&layered, None).connection.calico_namespace;
+    let Some(api_server) = request.api_server.clone() else {
+        return Err(Fault::new(Exit::Usage, "Usage", "the nodes need the address of the API server")
+            .hint("give it with --api-server https://HOST:PORT")
+            .into());
+    };
+    let rollout = Rollout {
+        namespace: request.namespace.clone(),
+        calico_namespace: namespace.unwrap_or_else(|| "calico-system".into()),
+        image: request.image.clone(),
+        api_server,
+        config: config(&layered)?,
+        max_unavailable: request.max_unavailable,
+    };
+    let waves = waves(&request.wishes, &[]);
+    let begun = match through {
+        None => 0,
+        Some(name) => match waves.iter().position(|wave| wave.name == name) {
+            Some(at) => at + 1,
+            None => {
+                let names: Vec<&str> = waves.iter().map(|wave| wave.name.as_str()).collect();
+                return Err(Fault::new(Exit::Usage, "Usage", format!("--through: there is no wave `{name}`"))
+                    .hint(format!("the waves are: {}", names.join(", ")))
+                    .into());
+            }
+        },
+    };
+    let mut objects = preamble(&rollout, &rights_manifest());
+    for (order, wave) in (1..).zip(&waves) {
+        let make = if order <= begun { daemon_set } else { idle };
+        objects.push(make(&rollout, wave, order));
+    }
+    Ok(objects)
+}
