@@ -14,7 +14,7 @@ use regex::Regex;
 
 use crate::layering::product;
 use crate::stories::schemas::published;
-use crate::{project, read, sources};
+use crate::{files, project, read, sources};
 
 /// The `type` of every line that `-o ndjson` may print.
 const EVENT_TYPES: [&str; 23] = [
@@ -227,7 +227,7 @@ fn every_command_in_the_documents_is_one_that_the_program_has() {
             let help = Command::new(env!("CARGO_BIN_EXE_calicoctl-win")).args(verb).arg("--help").output().unwrap();
             let shown = String::from_utf8_lossy(&help.stdout);
             assert!(help.status.success() && !shown.is_empty(), "{document}: there is no `{found}`");
-            for flag in words.iter().filter(|word| word.starts_with('-')) {
+            for flag in words.iter().filter(|word| word.starts_with('-')).filter_map(|word| word.split('=').next()) {
                 let known = shown.contains(flag) || global.contains(flag);
                 assert!(known, "{document}: `{found}`: no {flag} in\n{shown}");
             }
@@ -489,14 +489,10 @@ fn dangers_in_hints_are_detected() {
     }
 }
 
+/// Every page that people read, by its path.
 pub fn documents() -> Vec<String> {
     let mut found: Vec<String> = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md"].map(str::to_owned).to_vec();
-    for entry in std::fs::read_dir(project().join("docs")).unwrap().map(Result::unwrap) {
-        let name = entry.file_name().into_string().expect("documents have plain names");
-        if name.ends_with(".md") {
-            found.push(format!("docs/{name}"));
-        }
-    }
+    found.extend(["docs", "packaging"].into_iter().flat_map(|folder| files(folder, &["md"])).map(|(path, _)| path));
     found.sort();
     found
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "the helpers are tests too")]
 
 mod bad_input;
+mod blocks;
 mod clusters;
 mod docs;
 mod etcd;

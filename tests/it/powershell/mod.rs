@@ -58,6 +58,24 @@ fn functions(script: &str) -> BTreeMap<String, BTreeSet<String>> {
     defined.collect()
 }
 
+/// The functions of the module, with their parameters.
+pub fn of_the_module() -> BTreeMap<String, BTreeSet<String>> {
+    ["CalicoctlWin.psm1", "Commands.ps1"]
+        .iter()
+        .flat_map(|file| functions(&read(&format!("{MODULE}/{file}"))))
+        .collect()
+}
+
+/// Every call in a script: the name of the command, and the whole call.
+pub fn calls(script: &str) -> Vec<(String, String)> {
+    let tree = parse(script);
+    let calls = below(tree.root_node(), "command").into_iter().filter_map(|call| {
+        let name = below(call, "command_name").into_iter().next()?;
+        Some((text(name, script).to_owned(), text(call, script).to_owned()))
+    });
+    calls.collect()
+}
+
 /// What one version of PowerShell has.
 #[derive(Deserialize)]
 struct Profile {
