@@ -7,12 +7,15 @@ mod blocks;
 mod clusters;
 mod docs;
 mod etcd;
+mod guide;
 mod lab;
 mod layering;
+mod links;
 mod matrix;
 mod powershell;
 #[cfg(target_os = "linux")]
 mod real;
+mod reference;
 mod review;
 mod stories;
 mod tokens;

@@ -12,6 +12,8 @@ use tree_sitter::{Node, Tree};
 
 use crate::read;
 
+pub use scripts::ORIGINALS;
+
 /// The folder of the module.
 const MODULE: &str = "packaging/powershell/CalicoctlWin";
 

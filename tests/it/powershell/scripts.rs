@@ -11,7 +11,7 @@ use crate::read;
 const FOLDER: &str = "packaging/powershell/scripts";
 
 /// The parameters of the originals.
-const ORIGINALS: [(&str, &[&str]); 5] = [
+pub const ORIGINALS: [(&str, &[&str]); 5] = [
     (
         "install-calico-windows.ps1",
         &[
