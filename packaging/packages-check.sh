@@ -9,7 +9,7 @@ ca=${2:+$(realpath -m "$2")}
 source "$(dirname "$0")/pack.sh"
 
 install_missing unzip msitools libxml2-utils osslsigncode openssl bash zsh fish python3 python3-venv
-schemas=$PWD/tests/fixtures/schemas
+schemas=$PWD/tests/fixtures/schemas pages=$PWD/packaging/docs/build.sh
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$folder"
@@ -113,6 +113,16 @@ for path in sys.argv[2:]:
 PYTHON
 }
 
+# All pages in one file. One whose link leads nowhere, or that loads a script, is refused.
+documentation() {
+    local page=$folder/calicoctl-win-$version.html change
+    "$pages" --check "$page"
+    for change in 's|href="#top"|href="#nowhere"|' 's|</head>|<script src="x.js"></script></head>|' 's|id="runbook"||'; do
+        sed "$change" "$page" >"$work/changed.html"
+        ! "$pages" --check "$work/changed.html" 2>/dev/null || fail "a wrong page is accepted: $change"
+    done
+}
+
 manifests() {
     local of=$schemas/winget/manifest
     check-jsonschema --schemafile "$of.version.1.28.0.json" winget/calicoctl-win.calicoctl-win.yaml
@@ -132,7 +142,7 @@ manifests() {
 }
 
 python_tools check-jsonschema==0.39.0 'cyclonedx-python-lib[json-validation]==11.12.0'
-checks=(sums archives completion msi module sbom)
+checks=(sums archives completion msi module documentation sbom)
 [ ! -d winget ] || checks+=(manifests)
 if [ -n "$ca" ]; then
     make_ca "$work/other"

@@ -109,6 +109,7 @@ pack() { # executable for Windows, executable of this machine, where to
     sign "$3/$windows.msi"
     pack_tar "$2" "$3"
     pack_module "$3"
+    packaging/docs/build.sh "$3/calicoctl-win-$version.html"
     pack_sbom "$3"
     manifests "$3"
     (cd "$3" && find . -type f ! -name SHA256SUMS -printf '%P\0' | LC_ALL=C sort -z | xargs -0 sha256sum >"$work/sums" &&
