@@ -116,7 +116,7 @@ pub fn own_calls(language: &str, text: &str) -> Result<Vec<String>, String> {
     match language {
         "powershell" => powershell::calls(text).iter().map(|(name, call)| of(name, call)).collect(),
         _ => {
-            let lines = text.replace("\\\n", " ");
+            let lines = text.replace("\\\n", " ").replace("cargo run -- ", "calicoctl-win ");
             let commands = lines.lines().map(without_comment).filter(|line| !line.is_empty());
             commands.map(|line| of(line.split(' ').next().unwrap_or_default(), line)).collect()
         }

@@ -1,7 +1,8 @@
 //! Blocks that are run. Each page has a sandbox node of its own, and its blocks run there in order:
 //!
 //! - ```` ```powershell sandbox ````, also `sh` and `console`: the commands are run, and each must exit with 0, or with
-//!   the number of `exit=N`. The sandbox has a cluster, so `--kubeconfig FILE` is left out.
+//!   the number of `exit=N`. The sandbox has a cluster, so `--kubeconfig FILE` is left out; so is `--sandbox DIR`. `HEX` is any
+//!   SHA-256.
 //! - ```` ```yaml file=node.yaml ````: this file is written before the next commands.
 //! - ```` ```text output ````: each line must be in what the commands of the block before have printed; `...` is any
 //!   text.
@@ -12,7 +13,7 @@
 //! | `<!-- sandbox run: WORDS -->` | runs a command |
 //! | `<!-- sandbox fails at FAULT: WORDS -->` | runs it with a fault, with which it must fail |
 //! | `<!-- sandbox node.yaml: OLD => NEW -->` | edits the node; `\n` is a line break |
-//! | `<!-- sandbox file PATH: TEXT -->` | writes a file of the node |
+//! | `<!-- sandbox file PATH: TEXT -->` | writes a file of the node; `../NAME` is one beside it |
 //! | `<!-- sandbox object RESOURCE NAME: JSON -->` | merges this into an object of the cluster |
 //! | `<!-- sandbox linux: VERSION -->` | updates Calico on the Linux nodes |
 //! | `<!-- sandbox bare machine: VERSION -->` | begins with a machine that has only containerd; kubelet and kube-proxy of this version are in a folder of that name |
@@ -126,9 +127,9 @@ fn calls(block: &Block) -> Result<Vec<String>, String> {
     } else {
         block.text.clone()
     };
-    let kubeconfig = Regex::new(r" --kubeconfig[ =]\S+").unwrap();
+    let own = Regex::new(r" --(?:kubeconfig|sandbox)[ =]\S+").unwrap();
     let calls = commands::own_calls(&block.language, &text)?;
-    Ok(calls.iter().map(|words| kubeconfig.replace_all(words, "").into_owned()).collect())
+    Ok(calls.iter().map(|words| own.replace_all(words, "").replace("HEX", &"0".repeat(64))).collect())
 }
 
 /// Whether a line was printed; spaces do not count.
