@@ -30,8 +30,10 @@ archives() {
     unzip -tq "$windows.zip" >/dev/null
     unzip -q "$windows.zip" -d "$work/zip"
     tar -xzf "calicoctl-win-$version-x86_64-linux.tar.gz" -C "$work"
+    local of=$work/calicoctl-win-$version-x86_64-linux
+    [ -f "$of/terraform/main.tf" ] && [ -f "$of/ansible/calicoctl_win/tasks/main.yml" ] && [ -f "$of/hostprocess/install.yaml" ]
     cmp "$windows.exe" "$work/zip/${windows##*/}/calicoctl-win.exe"
-    [ "$("$work/calicoctl-win-$version-x86_64-linux/calicoctl-win" version)" = "calicoctl-win $version" ]
+    [ "$("$of/calicoctl-win" version)" = "calicoctl-win $version" ]
 }
 
 completion() {

@@ -61,6 +61,12 @@ pack_tar() { # executable of this machine, where to
     install -m 755 "$1" "$folder/calicoctl-win"
     install -m 644 LICENSE README.md CHANGELOG.md "$folder/"
     completions "$1" "$folder/completion"
+    # What a pipeline provisions machines with.
+    mkdir "$folder"/{ansible,hostprocess}
+    cp -r packaging/terraform "$folder/"
+    rm -r "$folder"/terraform/{check.py,check.sh,tests}
+    cp -r packaging/ansible/calicoctl_win "$folder/ansible/"
+    cp packaging/hostprocess/{install,job}.yaml "$folder/hostprocess/"
     tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$epoch" -C "$work" -c "$linux" |
         gzip -9 -n >"$2/$linux.tar.gz"
 }
