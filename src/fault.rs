@@ -91,7 +91,7 @@ const TABLE: [(Exit, i32, &str, &str); 29] = [
         "UNTRUSTED_FILE",
         "accounts other than administrators can write to a file or folder that this command trusts",
     ),
-    (Exit::NotFound, 24, "NOT_FOUND", "the run, generation or trial that the command is about does not exist"),
+    (Exit::NotFound, 24, "NOT_FOUND", "the run, generation, trial or network that the command is about does not exist"),
     (Exit::Usage, 64, "USAGE", "the command line is not valid"),
     (Exit::Cancelled, 130, "CANCELLED", "cancelled; `error.state` describes the state of the node"),
     (Exit::RebootStarted, 1641, "REBOOT_STARTED", "success; Windows is restarting"),

@@ -43,18 +43,27 @@ pub struct Change<'a> {
 /// # Errors
 /// When the node cannot be read, or an item of another product has a name that Calico needs.
 pub fn plan(node: &dyn Node, standing: &Standing, target: &Target) -> Result<Vec<Step>> {
-    missing_steps(node, standing, &user_files::with_kept(node, standing, target)?)
+    plan_with(node, standing, target, &BTreeSet::new())
+}
+
+/// As [`plan`]; these networks are re-created, whatever their state.
+///
+/// # Errors
+/// As [`plan`].
+pub fn plan_with(node: &dyn Node, standing: &Standing, target: &Target, resets: &BTreeSet<Id>) -> Result<Vec<Step>> {
+    missing_steps(node, standing, &user_files::with_kept(node, standing, target)?, resets)
 }
 
 /// As [`plan`], for a target that already has the files of the user.
-fn missing_steps(node: &dyn Node, standing: &Standing, target: &Target) -> Result<Vec<Step>> {
+fn missing_steps(node: &dyn Node, standing: &Standing, target: &Target, resets: &BTreeSet<Id>) -> Result<Vec<Step>> {
     let owned = standing.owned();
     // Services that an interrupted run stopped, and that are not meant to be stopped, are started again.
     let goal = standing.journal.as_ref().map(|journal| journal.header.goal(target));
-    let target = goal.as_ref().unwrap_or(target);
-    let observed = observe(node, target, &owned)?;
-    refuse_foreign_networks(target, &observed, &owned)?;
-    Ok(diff(target, &observed, &owned))
+    let mut target = goal.unwrap_or_else(|| target.clone());
+    target.recreated.clone_from(resets);
+    let observed = observe(node, &target, &owned)?;
+    refuse_foreign_networks(&target, &observed, &owned)?;
+    Ok(diff(&target, &observed, &owned))
 }
 
 /// Refuses a network that has a name of Calico's and that another product created: it is never deleted. `External` is
@@ -109,7 +118,7 @@ pub fn apply(
 ) -> Result<Applied> {
     standing.tell(events);
     let target = &user_files::with_kept(node, standing, change.target)?;
-    let steps = missing_steps(node, standing, target)?;
+    let steps = missing_steps(node, standing, target, &change.terms.resets)?;
     if let Some(shown) = change.shown {
         refuse_changed_start(shown, &steps)?;
     }
@@ -200,7 +209,7 @@ pub fn resume(
         return renewal::finish(node, standing, journal, false, events).map(|(applied, _)| applied);
     }
     let goal = journal.header.goal(&journal.header.target);
-    let steps = plan(node, standing, &goal)?;
+    let steps = plan_with(node, standing, &goal, &journal.header.terms.resets)?;
     // Once the machine was changed, pods only matter if a network is removed; if the cluster does not answer, HNS shows
     // them.
     let goes = steps.iter().any(|step| matches!(step, Step::Vacate { .. }));
@@ -228,7 +237,7 @@ pub fn undo(node: &mut dyn Node, standing: &Standing, object: &NodeObject, event
     let target = former.map(|receipt| receipt.target.clone()).unwrap_or_default();
     let target = user_files::with_kept(node, standing, &journal.header.undo_goal(&target))?;
     user_files::store(node, &target)?;
-    let steps = missing_steps(node, standing, &target)?;
+    let steps = missing_steps(node, standing, &target, &BTreeSet::new())?;
     let from = journal.header.from;
     let written = |receipt: &&Receipt| Some(receipt.generation) > from;
     let written_by_it = standing.receipts.last().filter(written);

@@ -83,6 +83,9 @@ pub struct Terms {
     /// What other programs had made and an uninstall removes: what they were is kept, to bring them back.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub theirs: BTreeSet<Id>,
+    /// The HNS networks that are still to be deleted so that they are re-created, although they are as wanted.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub resets: BTreeSet<Id>,
     /// The run brings back what the last uninstall removed of other programs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub brings_back: bool,
@@ -320,6 +323,22 @@ impl Journal {
         self.last_step = Some((n, of, id.clone()));
         node.append(&path(), &line(&Line::Step { n, of, id: id.clone() })?)
             .with_context(|| format!("journal the step on {id}"))
+    }
+
+    /// Records that a network that is re-created was deleted: one of its name is the new one from now on. Until this is
+    /// on the disk, a run that ends this one deletes it once more.
+    ///
+    /// # Errors
+    /// As [`Self::begin`].
+    pub fn is_deleted(&mut self, node: &mut dyn Node, id: &Id) -> Result<()> {
+        if !self.header.terms.resets.contains(id) {
+            return Ok(());
+        }
+        let mut header = self.header.clone();
+        header.terms.resets.remove(id);
+        header.touched = true;
+        *self = Self::begin(node, header, self.originals.clone())?;
+        Ok(())
     }
 
     /// Ends the run, whether it was finished or undone.

@@ -125,15 +125,11 @@ fn unmarked(node: &dyn Node, facts: &NodeFacts) -> Result<BTreeSet<Id>> {
 /// When HNS cannot be asked.
 pub fn networks(node: &dyn Node) -> Result<BTreeSet<Id>> {
     let mut found = BTreeSet::new();
-    let bootstrap = networks::bootstrap_prefix();
     for (id, state) in node.list(Listing::Networks).context("list the HNS networks")? {
-        if let (Id::Network(name), State::Network(network)) = (&id, &state) {
-            let overlay_or_bridge = networks::is_calicos_kind(network.kind);
-            let calicos =
-                networks::is_for_pods(name) || name == networks::BOOTSTRAP && network.subnet == Some(bootstrap);
-            if overlay_or_bridge && calicos {
-                found.insert(id);
-            }
+        if let (Id::Network(name), State::Network(network)) = (&id, &state)
+            && networks::is_made_by_calico(name, network)
+        {
+            found.insert(id);
         }
     }
     Ok(found)

@@ -302,6 +302,10 @@ pub fn pods_endpoints(node: &dyn Node) -> Result<Vec<Endpoint>> {
 
 /// Returns the pod that has the endpoint's address.
 pub fn pod_of<'a>(endpoint: &Endpoint, known: &'a [PodOnNode]) -> Option<&'a PodOnNode> {
-    let ip = endpoint.ip?;
+    pod_with(endpoint.ip?, known)
+}
+
+/// Returns the pod that has this address.
+pub fn pod_with(ip: Ipv4Addr, known: &[PodOnNode]) -> Option<&PodOnNode> {
     known.iter().find(|pod| pod.addresses.contains(&ip))
 }

@@ -205,6 +205,9 @@ impl<'a> Engine<'a> {
                     }
                 };
                 self.changed += usize::from(changed);
+                if after.is_none() {
+                    journal.is_deleted(*node, id)?;
+                }
             }
             Step::Await { id, state, within } => {
                 await_item(*node, (id, state), *within, object, events)?;

@@ -66,6 +66,12 @@ pub fn is_for_pods(name: &str) -> bool {
     rest.is_empty() || parts().count() == 4 && parts().all(|part| part.parse::<u8>().is_ok())
 }
 
+/// Whether Calico made this network, by its name, type and prefix. Marks are not possible in HNS.
+pub fn is_made_by_calico(name: &str, network: &Network) -> bool {
+    let bootstrap = name == BOOTSTRAP && network.subnet == Some(bootstrap_prefix());
+    is_calicos_kind(network.kind) && (is_for_pods(name) || bootstrap)
+}
+
 /// Whether Calico creates networks of this kind.
 pub const fn is_calicos_kind(kind: NetworkKind) -> bool {
     matches!(kind, NetworkKind::Overlay | NetworkKind::L2Bridge)

@@ -8,8 +8,8 @@ use super::components::{Component, LogOf};
 use crate::config::types::Wait;
 use crate::fleet::{self, MaxUnavailable};
 use crate::run::options::{
-    AdoptedFlag, Apply, Confirm, Global, Install, MigrateFromFlannel, Node, Reconfigure, Repair, Resume, Rollback,
-    Source, SourceOrBundle, Uninstall, Upgrade,
+    AdoptedFlag, Apply, Confirm, Global, Install, MigrateFromFlannel, NetworkReset, Node, Reconfigure, Repair, Resume,
+    Rollback, Source, SourceOrBundle, Uninstall, Upgrade,
 };
 use crate::selftest::child;
 
@@ -69,6 +69,9 @@ pub enum Verb {
     /// Install, show and remove kubelet and kube-proxy
     #[command(subcommand)]
     Kubernetes(Kubernetes),
+    /// Show this machine's HNS networks with their endpoints, and re-create Calico's
+    #[command(subcommand)]
+    Network(Network),
     /// Cordon, drain and taint this machine's Kubernetes Node
     #[command(subcommand)]
     Node(Node),
@@ -132,13 +135,13 @@ pub(super) const GROUPS: [(&str, &[&str]); 6] = [
     ("Set up", &["preflight", "plan", "apply", "install", "render"]),
     ("Change", &["reconfigure", "upgrade", "migrate", "confirm", "rollback", "uninstall"]),
     ("Look", &["status", "verify", "history", "logs", "receipt", "config", "explain"]),
-    ("Repair", &["diagnose", "repair", "resume", "service"]),
+    ("Repair", &["diagnose", "repair", "resume", "service", "network"]),
     ("Cluster", &["kubernetes", "cluster", "fleet", "policy", "node", "credentials", "release"]),
     ("Machine", &["selftest", "dsc", "completion", "options", "version"]),
 ];
 
 /// What people type most, by command; each can be pasted.
-pub(super) const EXAMPLES: [(&str, &[&str]); 35] = [
+pub(super) const EXAMPLES: [(&str, &[&str]); 36] = [
     ("preflight", &["preflight", "preflight -c node.yaml --wait", "preflight --fix"]),
     ("plan", &["plan -c node.yaml", "plan -c node.yaml --out plan.json", "plan --uninstall"]),
     (
@@ -191,6 +194,7 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 35] = [
     ("repair", &["repair --dry-run", "repair"]),
     ("resume", &["resume", "resume --undo"]),
     ("service", &["service status", "service restart"]),
+    ("network", &["network list", "network show Calico", "network reset --dry-run", "network reset"]),
     ("kubernetes", &["kubernetes install -c node.yaml", "kubernetes status", "kubernetes uninstall --dry-run"]),
     ("cluster", &["cluster check", "cluster prepare", "cluster prepare --apply"]),
     (
@@ -512,6 +516,20 @@ pub enum Kubernetes {
     Status,
     /// Remove both and leave Calico: reconfigure with kubernetes.node.install=false
     Uninstall,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Network {
+    /// Every HNS network of this machine, and whose it is
+    List,
+    /// One HNS network with its subnets, policies, endpoints and load balancers
+    Show {
+        /// Its name, or its id if several have that name
+        #[arg(value_name = "NAME|ID")]
+        network: String,
+    },
+    /// Drain the node, delete Calico's HNS networks and create them again; other networks stay
+    Reset(NetworkReset),
 }
 
 #[derive(Debug, Subcommand)]

@@ -12,6 +12,7 @@ use crate::config::import::Imported;
 use crate::diagnose::Diagnosis;
 use crate::facts::Facts;
 use crate::fleet::{FleetPlan, FleetStatus};
+use crate::node::hns::inventory::HnsNetwork;
 use crate::plan::show::SettingChange;
 use crate::policy::PolicyReport;
 use crate::release::download::Cached;
@@ -55,6 +56,8 @@ kinds! {
     "KubernetesStatus": KubernetesStatus,
     "LogLine": LogLine,
     "Logs": Logs,
+    "Network": HnsNetwork,
+    "NetworkList": NetworkList,
     "Plan": PlanDocument,
     "PolicyReport": PolicyReport,
     "PreflightReport": PreflightReport,
@@ -172,6 +175,37 @@ pub struct KubernetesService {
     pub version: Option<String>,
     /// For example what it waits for.
     pub detail: String,
+}
+
+/// The document of `network list`.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct NetworkList {
+    /// In HNS's order.
+    pub networks: Vec<ListedNetwork>,
+}
+
+/// One HNS network; `network show` has the rest of it.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct ListedNetwork {
+    pub name: String,
+    pub id: String,
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// `calicoctl-win`, `calico` or `other`, as in `network show`.
+    pub owner: &'static str,
+    /// The VNI of an overlay network.
+    pub vsid: Option<u32>,
+    pub management_ip: Option<String>,
+    pub adapter: Option<String>,
+    /// How many it has.
+    pub endpoints: usize,
+}
+
+impl From<HnsNetwork> for ListedNetwork {
+    fn from(network: HnsNetwork) -> Self {
+        let HnsNetwork { name, id, kind, owner, vsid, management_ip, adapter, endpoints, .. } = network;
+        Self { name, id, kind, owner, vsid, management_ip, adapter, endpoints: endpoints.len() }
+    }
 }
 
 /// The document of `logs`.

@@ -18,6 +18,7 @@ mod history;
 mod import;
 mod kubernetes;
 mod logs;
+mod network;
 mod offline;
 mod plan;
 mod policy;
@@ -156,6 +157,7 @@ fn dispatch(verb: Verb, app: &mut App) -> Result<Ending> {
         Verb::Logs(args) => logs::run(&args, app),
         Verb::Service(verb) => service::run(&verb, app),
         Verb::Kubernetes(verb) => kubernetes::run(&verb, app),
+        Verb::Network(verb) => network::run(&verb, app),
         Verb::Node(verb) => node_object::run(&verb, app),
         Verb::Credentials(verb) => credentials::run(&verb, app),
         Verb::Config(verb) => config::run(&verb, app),
@@ -187,6 +189,7 @@ fn row(verb: &Verb) -> Option<(&'static Row, Choice<'_>)> {
         Verb::Kubernetes(args::Kubernetes::Uninstall) => (&verb::KUBERNETES_UNINSTALL, Choice::default()),
         Verb::Rollback(_) => (&verb::ROLLBACK, Choice::default()),
         Verb::Repair(_) => (&verb::REPAIR, Choice::default()),
+        Verb::Network(args::Network::Reset(_)) => (&verb::RESET, Choice::default()),
         Verb::Resume(_) => (&verb::RESUME, Choice::default()),
         Verb::Uninstall(_) => (&verb::UNINSTALL, Choice::default()),
         _ => return None,
@@ -213,6 +216,8 @@ mod tests {
     const PROVES_FELIX: Exceptions = &[("client", 2)];
     /// Whether the node works is also asked before, with the rights that it has until then.
     const RESTORES: Exceptions = &[("facts", 2), ("client", 4)];
+    /// Whether the datastore answers is also asked, before the services stop.
+    const RESETS: Exceptions = &[("facts", 2), ("client", 5)];
     /// The proof has the node's rights, and nothing else asks the cluster.
     const RESTARTS: Exceptions = &[("facts", 2), ("client", 2)];
 
@@ -228,6 +233,9 @@ mod tests {
         ("apply --set calicoNetwork.vxlan.vxlanVNI=6000", PROVES),
         ("rollback", RESTORES),
         ("repair", &[]),
+        ("network list", &[]),
+        ("network show Calico", &[]),
+        ("network reset", RESETS),
         ("upgrade", &[]),
         ("reconfigure --set services.felixLogSeverity=debug --mode try", PROVES_FELIX),
         ("confirm", &[]),

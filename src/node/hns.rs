@@ -1,6 +1,8 @@
 //! The version 1 API of the Host Networking Service: the documents, and how to react to its error numbers. Its error
 //! texts are localised and change with the build, so no decision depends on them. The Windows node makes the calls.
 
+pub mod inventory;
+
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
@@ -60,6 +62,12 @@ impl Endpoint {
         let calicos = self.name.eq_ignore_ascii_case(&format!("{}_ep", self.network));
         let attached = self.state.map_or(!self.containers.is_empty(), |state| matches!(state, 2 | 3));
         attached && !self.remote && !calicos
+    }
+
+    /// Its state as a word; none if HNS does not say.
+    pub fn state_word(&self) -> Option<&'static str> {
+        let words = ["created", "attached", "shared", "detached", "degraded"];
+        words.get(usize::try_from(self.state?).ok()?.checked_sub(1)?).copied()
     }
 
     /// The containers that it was created for, in lower case: those that HNS names, and the pod sandbox that CNI

@@ -96,7 +96,7 @@ pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
             && pair.is_some_and(|(have, want)| have.to_lowercase() != want.to_lowercase())
     };
     let serves = |id: &Id| match (observed.get(id), want(id)) {
-        (Some(have), Some(wanted)) => have.satisfies(wanted) && !misplaced(id, have),
+        (Some(have), Some(wanted)) => have.satisfies(wanted) && !misplaced(id, have) && !target.recreated.contains(id),
         (have, wanted) => have.is_none() && wanted.is_none(),
     };
 

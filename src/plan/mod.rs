@@ -36,6 +36,10 @@ pub struct Target {
     /// that they are written again if the folder is replaced. They are never ours.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub kept: BTreeSet<Id>,
+    /// Networks that are deleted and created again, although they are as wanted. The journal has those that are left to
+    /// delete.
+    #[serde(skip)]
+    pub recreated: BTreeSet<Id>,
 }
 
 impl Target {

@@ -105,6 +105,7 @@ mod tests {
                     adapter: None,
                     management_ip: None,
                     unseen_by_v2: false,
+                    policies: Vec::new(),
                     endpoints: Default::default(),
                 };
                 model.networks.insert(Name::new(*name), network);

@@ -1,5 +1,6 @@
-//! `rollback` and `repair`: restore an earlier target, from its receipt and the store.
+//! `rollback`, `repair` and `network reset`: restore a target, from its receipt and the store.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -10,20 +11,21 @@ use super::context::Operation;
 use super::datastore;
 use super::drain;
 use super::health_gate::{self, Works};
-use super::options::{DrainFlags, Repair, Rollback};
+use super::options::{DrainFlags, NetworkReset, Repair, Rollback};
 use super::pipeline::{self, Done, Planned, Verb, report};
 use super::prepare::{add_files_of, prepare};
 use super::sources::{Choice, settings_diff};
 use super::stage::{self, Purpose};
 use super::verb::{self, Aim, Base, Row};
 use crate::apply::converge;
+use crate::apply::journal::Terms;
 use crate::apply::lock::Lock;
 use crate::apply::receipt::{About, Receipt};
 use crate::apply::standing::{Applied, Standing};
 use crate::apply::store;
 use crate::apply::user_files;
 use crate::fault::{Exit, Fault};
-use crate::item::{State, Tree};
+use crate::item::{Id, State, Tree};
 use crate::node::Node;
 use crate::plan::Step;
 use crate::plan::show::{self, Plan};
@@ -49,6 +51,12 @@ impl<'a> From<&'a Repair> for Restore<'a> {
     }
 }
 
+impl<'a> From<&'a NetworkReset> for Restore<'a> {
+    fn from(args: &'a NetworkReset) -> Self {
+        Self { row: &verb::RESET, to: None, drains: args.no_drain.then_some(false), drain: &args.drain }
+    }
+}
+
 /// Restores the generation, or shows how.
 ///
 /// # Errors
@@ -64,6 +72,8 @@ struct Restored {
     /// Its number.
     number: u32,
     about: About,
+    /// The HNS networks that are re-created.
+    resets: BTreeSet<Id>,
 }
 
 fn gather(restore: &Restore<'_>, op: &mut Operation<'_>) -> Result<Restored> {
@@ -104,7 +114,11 @@ fn planned(
 ) -> Result<Restored> {
     let standing = &op.context.standing;
     let about = receipt.about.clone().context("read what the generation was made from")?;
-    let steps = converge::plan(op.node, standing, &receipt.target)?;
+    let resets: BTreeSet<Id> = {
+        let networks = receipt.target.world.keys().filter(|id| is_reset(op.row) && matches!(id, Id::Network(_)));
+        networks.cloned().collect()
+    };
+    let steps = converge::plan_with(op.node, standing, &receipt.target, &resets)?;
     let mut plan = Plan::new(&steps, &receipt.target, true).between(standing.release(), &about.calico_version);
     let name = about.node_name.to_string();
     plan.pods = drain::attached(op.app, op.context, op.node, (&name, Duration::MAX), &steps)?;
@@ -113,7 +127,7 @@ fn planned(
     op.app.announce(&plan);
     let (target, flags) = (receipt.target.clone(), flags.clone());
     let planned = Planned { name, target, steps, plan, drains, flags, drain: None };
-    Ok(Restored { planned, number: receipt.generation, about })
+    Ok(Restored { planned, number: receipt.generation, about, resets })
 }
 
 impl Verb for Restored {
@@ -127,7 +141,11 @@ impl Verb for Restored {
 
     fn judge(&mut self, op: &mut Operation<'_>) -> Result<Option<Done>> {
         if self.planned.steps.is_empty() {
-            let msg = format!("nothing to do: the node is as generation {} made it", self.number);
+            let msg = if is_reset(op.row) {
+                "nothing to do: there is no HNS network of Calico's, and this node needs none".to_owned()
+            } else {
+                format!("nothing to do: the node is as generation {} made it", self.number)
+            };
             let generation = op.context.standing.receipt().map(|receipt| receipt.generation);
             return Ok(Some(Done::nothing(generation, msg)));
         }
@@ -162,8 +180,9 @@ impl Verb for Restored {
 
     fn make(&mut self, op: &mut Operation<'_>) -> Result<Applied> {
         self.fill_store(op)?;
-        let Self { planned, about, .. } = self;
-        let (object, terms, works) = (planned.object(op), planned.terms(op), planned.works(op));
+        let Self { planned, about, resets, .. } = self;
+        let terms = Terms { resets: resets.clone(), ..planned.terms(op) };
+        let (object, works) = (planned.object(op), planned.works(op));
         let proof = works.proof(health_gate::disturb(&planned.steps), false);
         let applied = planned.apply(op, &object, Some(about), &proof, terms)?;
         works.ends_ready(op, &planned.target)?;
@@ -173,11 +192,20 @@ impl Verb for Restored {
     fn finish(&mut self, op: &mut Operation<'_>, _: Lock, applied: Applied) -> Result<Ending> {
         let generation = applied.generation.unwrap_or_default();
         let (name, number) = (&self.planned.name, self.number);
-        let msg = format!("{name} is as generation {number} made it (now generation {generation}).");
+        let msg = if is_reset(op.row) {
+            format!("The HNS networks of {name} are re-created (now generation {generation}).")
+        } else {
+            format!("{name} is as generation {number} made it (now generation {generation}).")
+        };
         op.app.reporter.tell(&msg);
         let next = vec![op.app.command("status")];
         report(op, Done::new(&applied, msg, next))
     }
+}
+
+/// Whether the verb re-creates the HNS networks.
+fn is_reset(row: &Row) -> bool {
+    row.command == verb::RESET.command
 }
 
 /// Returns the current generation.

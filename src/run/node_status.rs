@@ -21,7 +21,7 @@ use crate::apply::standing::Standing;
 use crate::calico::kubernetes;
 use crate::calico::services::is_ours;
 use crate::calico::{self, kubeconfig, x509};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, PodOnNode};
 use crate::fault::Fault;
 use crate::item::{Id, State};
 use crate::node::{Node, ServiceState};
@@ -192,12 +192,8 @@ fn fill(
             status.problem("KubeNetwork", unmatched, "explain KubeNetwork");
         }
     }
-    let own = receipt.target.world.keys().find_map(|id| match id {
-        Id::File(path) if path.name() == "calico-kube-config" => Some(path.clone()),
-        _ => None,
-    });
-    if let Some(path) = own {
-        credentials(app, node, &path, about, status);
+    if let Some(path) = own_kubeconfig(receipt) {
+        credentials(app, node, path, about, status);
     }
     if about.backend == Backend::WindowsBgp {
         status.bgp_sessions = Some(node.bgp_sessions()?);
@@ -214,6 +210,26 @@ fn fill(
         }
     }
     Ok(steps)
+}
+
+/// The path of the node's own kubeconfig.
+fn own_kubeconfig(receipt: &Receipt) -> Option<&WinPath> {
+    receipt.target.world.keys().find_map(|id| match id {
+        Id::File(path) if path.name() == "calico-kube-config" => Some(path),
+        _ => None,
+    })
+}
+
+/// Asks the cluster, with the node's own kubeconfig, for the pods of this node.
+///
+/// # Errors
+/// When the node has none, or the cluster does not answer soon.
+pub(crate) fn pods(app: &App, node: &dyn Node, standing: &Standing) -> Result<Vec<PodOnNode>> {
+    let receipt = standing.receipt().filter(|receipt| receipt.about.is_some());
+    let path = receipt.and_then(own_kubeconfig).context("find the node's own kubeconfig: Calico is not installed")?;
+    let name = standing.node_name().context("find the name of the Node")?;
+    let text = std::fs::read_to_string(node.disk(path)).with_context(|| format!("read {path}"))?;
+    app.connector.connect(&text, Path::new("."), None, Limits::within(CLUSTER_LIMIT))?.pods_on(name.as_str())
 }
 
 /// Returns the CNI configuration that exists now: that of the current generation, or the one that an interrupted first

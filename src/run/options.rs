@@ -381,6 +381,15 @@ pub struct Repair {
     pub drain: DrainFlags,
 }
 
+#[derive(Debug, Args)]
+pub struct NetworkReset {
+    /// Do not drain the node: its pods lose their network
+    #[arg(long)]
+    pub no_drain: bool,
+    #[command(flatten)]
+    pub drain: DrainFlags,
+}
+
 /// How a change is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ChangeMode {

@@ -14,7 +14,7 @@ use super::pipeline::{self, Done, Verb, report};
 use super::sources::Choice;
 use super::trial;
 use super::uninstall::RemovalOutcome;
-use super::verb::{REPAIR, RESUME, RESUME_CONFIRM, RESUME_REVERT, UNINSTALL};
+use super::verb::{REPAIR, RESET, RESUME, RESUME_CONFIRM, RESUME_REVERT, UNINSTALL};
 use super::verify;
 use crate::agent::trial::Trial;
 use crate::apply::converge::{self, unproven};
@@ -182,9 +182,9 @@ impl Verb for Resumed {
             (Some(command), _, false, generation) => {
                 format!("{command} is finished; generation {} is current.", generation.unwrap_or_default())
             }
-            (Some(command), _, true, Some(generation)) if command == REPAIR.command => {
+            (Some(command), _, true, Some(generation)) if [REPAIR.command, RESET.command].contains(&command) => {
                 format!(
-                    "A repair restores the current generation, so there is nothing to undo: the node is as generation {generation} made it."
+                    "A {command} restores the current generation, so there is nothing to undo: the node is as generation {generation} made it."
                 )
             }
             (Some(command), _, true, Some(generation)) => {

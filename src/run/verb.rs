@@ -139,6 +139,8 @@ pub(crate) const KUBERNETES_INSTALL: Row = Row { command: "kubernetes install", 
 pub(crate) const KUBERNETES_UNINSTALL: Row = Row { command: "kubernetes uninstall", ..RECONFIGURE };
 pub(crate) const ROLLBACK: Row = Row { command: "rollback", aim: Aim::Former, tries: false, ready: &[], ..APPLY };
 pub(crate) const REPAIR: Row = Row { command: "repair", aim: Aim::Current, ..ROLLBACK };
+/// A repair that also re-creates the HNS networks.
+pub(crate) const RESET: Row = Row { command: "network reset", ..REPAIR };
 pub(crate) const RESUME: Row =
     Row { command: "resume", aim: Aim::Interrupted, trial: DuringTrial::IfGivenUp, ..ROLLBACK };
 pub(crate) const UNINSTALL: Row = Row { command: "uninstall", aim: Aim::Nothing, trial: DuringTrial::Ends, ..ROLLBACK };

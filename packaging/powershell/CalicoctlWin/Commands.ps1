@@ -2580,6 +2580,286 @@ function Uninstall-CalicoKubernetes {
     Invoke-Change -Cmdlet $PSCmdlet -Command 'kubernetes', 'uninstall' -Bound $PSBoundParameters -Options $options -IsTrial $WhatIfPreference -Asks ($ConfirmPreference -ne 'None')
 }
 
+function Get-CalicoNetwork {
+    <#
+    .SYNOPSIS
+        Every HNS network of this machine, and whose it is
+    .DESCRIPTION
+        Runs calicoctl-win network list. Changes nothing.
+    .PARAMETER Config
+        Config file; repeat to layer, later ones win, - is stdin
+    .PARAMETER Set
+        Override one field of the config, for example calicoNetwork.vxlan.vxlanVNI=5000
+    .PARAMETER Sandbox
+        Work on a sandbox node in this folder instead of this machine
+    .PARAMETER SandboxFault
+        Make the sandbox fail, to rehearse it (docs/sandbox.md); repeatable
+    .PARAMETER Kubeconfig
+        Kubeconfig with the rights to install; only this tool uses it
+    .PARAMETER Context
+        Context in the kubeconfig
+    .PARAMETER NodeName
+        Name of this machine's Kubernetes Node
+    .PARAMETER CalicoNamespace
+        Namespace of Calico's service account [default: detected]
+    .PARAMETER Proxy
+        Proxy for downloads
+    .PARAMETER CaFile
+        PEM file with CAs to trust for downloads
+    .PARAMETER Offline
+        Use no network but the cluster
+    .PARAMETER IgnorePreflightErrors
+        Ids of checks that may fail
+    .PARAMETER LogFile
+        Write the log here instead of below C:\ProgramData\calicoctl-win\logs
+    .PARAMETER Help
+        Print help
+    .EXAMPLE
+        Get-CalicoNetwork | Where-Object -Property Owner -NE other
+    .OUTPUTS
+        CalicoctlWin.ListedNetwork
+    #>
+    [CmdletBinding()]
+    [OutputType('CalicoctlWin.ListedNetwork')]
+    param(
+        [string[]] $Config,
+        [string[]] $Set,
+        [string] $Sandbox,
+        [string[]] $SandboxFault,
+        [string] $Kubeconfig,
+        [string] $Context,
+        [string] $NodeName,
+        [string] $CalicoNamespace,
+        [string] $Proxy,
+        [string] $CaFile,
+        [switch] $Offline,
+        [string[]] $IgnorePreflightErrors,
+        [string] $LogFile,
+        [string] $Help
+    )
+    $options = [ordered]@{
+        Config = '--config'
+        Set = '--set'
+        Sandbox = '--sandbox'
+        SandboxFault = '--sandbox-fault'
+        Kubeconfig = '--kubeconfig'
+        Context = '--context'
+        NodeName = '--node-name'
+        CalicoNamespace = '--calico-namespace'
+        Proxy = '--proxy'
+        CaFile = '--ca-file'
+        Offline = '--offline'
+        IgnorePreflightErrors = '--ignore-preflight-errors'
+        LogFile = '--log-file'
+        Help = '--help'
+    }
+    Read-Document -Cmdlet $PSCmdlet -Command 'network', 'list' -Bound $PSBoundParameters -Options $options -Type 'ListedNetwork' -Expand 'Networks'
+}
+
+function Get-CalicoNetworkDetail {
+    <#
+    .SYNOPSIS
+        One HNS network with its subnets, policies, endpoints and load balancers
+    .DESCRIPTION
+        Runs calicoctl-win network show. Changes nothing.
+    .PARAMETER Network
+        Its name, or its id if several have that name
+    .PARAMETER Config
+        Config file; repeat to layer, later ones win, - is stdin
+    .PARAMETER Set
+        Override one field of the config, for example calicoNetwork.vxlan.vxlanVNI=5000
+    .PARAMETER Sandbox
+        Work on a sandbox node in this folder instead of this machine
+    .PARAMETER SandboxFault
+        Make the sandbox fail, to rehearse it (docs/sandbox.md); repeatable
+    .PARAMETER Kubeconfig
+        Kubeconfig with the rights to install; only this tool uses it
+    .PARAMETER Context
+        Context in the kubeconfig
+    .PARAMETER NodeName
+        Name of this machine's Kubernetes Node
+    .PARAMETER CalicoNamespace
+        Namespace of Calico's service account [default: detected]
+    .PARAMETER Proxy
+        Proxy for downloads
+    .PARAMETER CaFile
+        PEM file with CAs to trust for downloads
+    .PARAMETER Offline
+        Use no network but the cluster
+    .PARAMETER IgnorePreflightErrors
+        Ids of checks that may fail
+    .PARAMETER LogFile
+        Write the log here instead of below C:\ProgramData\calicoctl-win\logs
+    .PARAMETER Help
+        Print help
+    .EXAMPLE
+        (Get-CalicoNetworkDetail -Network Calico).Endpoints
+    .OUTPUTS
+        CalicoctlWin.Network
+    #>
+    [CmdletBinding()]
+    [OutputType('CalicoctlWin.Network')]
+    param(
+        [Parameter(Mandatory = $true)] [string] $Network,
+        [string[]] $Config,
+        [string[]] $Set,
+        [string] $Sandbox,
+        [string[]] $SandboxFault,
+        [string] $Kubeconfig,
+        [string] $Context,
+        [string] $NodeName,
+        [string] $CalicoNamespace,
+        [string] $Proxy,
+        [string] $CaFile,
+        [switch] $Offline,
+        [string[]] $IgnorePreflightErrors,
+        [string] $LogFile,
+        [string] $Help
+    )
+    $options = [ordered]@{
+        Network = ''
+        Config = '--config'
+        Set = '--set'
+        Sandbox = '--sandbox'
+        SandboxFault = '--sandbox-fault'
+        Kubeconfig = '--kubeconfig'
+        Context = '--context'
+        NodeName = '--node-name'
+        CalicoNamespace = '--calico-namespace'
+        Proxy = '--proxy'
+        CaFile = '--ca-file'
+        Offline = '--offline'
+        IgnorePreflightErrors = '--ignore-preflight-errors'
+        LogFile = '--log-file'
+        Help = '--help'
+    }
+    Read-Document -Cmdlet $PSCmdlet -Command 'network', 'show' -Bound $PSBoundParameters -Options $options -Type 'Network'
+}
+
+function Reset-CalicoNetwork {
+    <#
+    .SYNOPSIS
+        Drain the node, delete Calico's HNS networks and create them again; other networks stay
+    .DESCRIPTION
+        Runs calicoctl-win network reset. Shows what it would do, and asks; -WhatIf only shows it, and -Confirm:$false does not ask.
+    .PARAMETER NoDrain
+        Do not drain the node: its pods lose their network
+    .PARAMETER IgnoreDaemonsets
+        Leave pods of DaemonSets where they are
+    .PARAMETER DeleteEmptydirData
+        Also pods with emptyDir volumes, whose data is deleted
+    .PARAMETER Force
+        Also pods without a controller, and pods marked as not safe to evict
+    .PARAMETER GracePeriod
+        Seconds each pod has to stop; -1 uses the value of the pod
+    .PARAMETER DrainTimeout
+        Longest wait for the drain, for example 90s or 10m; 0 waits forever [default: 10m]
+    .PARAMETER PodSelector
+        Only pods with these labels
+    .PARAMETER DisableEviction
+        Delete pods instead of evicting them; ignores disruption budgets
+    .PARAMETER SkipWaitForDeleteTimeout
+        Do not wait for pods whose deletion is older than this many seconds; 0 waits
+    .PARAMETER Config
+        Config file; repeat to layer, later ones win, - is stdin
+    .PARAMETER Set
+        Override one field of the config, for example calicoNetwork.vxlan.vxlanVNI=5000
+    .PARAMETER Detach
+        Continue without this session: prints the name of the run at once, for status and logs
+    .PARAMETER AtBoot
+        What to do with this run if Windows restarts before it ends [default: leave, or finish with reboot.resumeOnBoot]
+    .PARAMETER WaitForLock
+        If another run is in progress, wait this long for its end, for example 90s or 10m
+    .PARAMETER Sandbox
+        Work on a sandbox node in this folder instead of this machine
+    .PARAMETER SandboxFault
+        Make the sandbox fail, to rehearse it (docs/sandbox.md); repeatable
+    .PARAMETER Kubeconfig
+        Kubeconfig with the rights to install; only this tool uses it
+    .PARAMETER Context
+        Context in the kubeconfig
+    .PARAMETER NodeName
+        Name of this machine's Kubernetes Node
+    .PARAMETER CalicoNamespace
+        Namespace of Calico's service account [default: detected]
+    .PARAMETER Proxy
+        Proxy for downloads
+    .PARAMETER CaFile
+        PEM file with CAs to trust for downloads
+    .PARAMETER Offline
+        Use no network but the cluster
+    .PARAMETER IgnorePreflightErrors
+        Ids of checks that may fail
+    .PARAMETER LogFile
+        Write the log here instead of below C:\ProgramData\calicoctl-win\logs
+    .PARAMETER Help
+        Print help
+    .EXAMPLE
+        Reset-CalicoNetwork -WhatIf
+    .OUTPUTS
+        CalicoctlWin.RunResult
+    #>
+    [CmdletBinding(SupportsShouldProcess = $true, ConfirmImpact = 'High')]
+    [OutputType('CalicoctlWin.RunResult')]
+    param(
+        [switch] $NoDrain,
+        [ValidateSet('y', 'yes', 't', 'true', 'on', '1', 'n', 'no', 'f', 'false', 'off', '0')] [string] $IgnoreDaemonsets,
+        [ValidateSet('y', 'yes', 't', 'true', 'on', '1', 'n', 'no', 'f', 'false', 'off', '0')] [string] $DeleteEmptydirData,
+        [ValidateSet('y', 'yes', 't', 'true', 'on', '1', 'n', 'no', 'f', 'false', 'off', '0')] [string] $Force,
+        [string] $GracePeriod,
+        [string] $DrainTimeout,
+        [string] $PodSelector,
+        [ValidateSet('y', 'yes', 't', 'true', 'on', '1', 'n', 'no', 'f', 'false', 'off', '0')] [string] $DisableEviction,
+        [string] $SkipWaitForDeleteTimeout,
+        [string[]] $Config,
+        [string[]] $Set,
+        [switch] $Detach,
+        [ValidateSet('leave', 'finish', 'undo')] [string] $AtBoot,
+        [string] $WaitForLock,
+        [string] $Sandbox,
+        [string[]] $SandboxFault,
+        [string] $Kubeconfig,
+        [string] $Context,
+        [string] $NodeName,
+        [string] $CalicoNamespace,
+        [string] $Proxy,
+        [string] $CaFile,
+        [switch] $Offline,
+        [string[]] $IgnorePreflightErrors,
+        [string] $LogFile,
+        [string] $Help
+    )
+    $options = [ordered]@{
+        NoDrain = '--no-drain'
+        IgnoreDaemonsets = '--ignore-daemonsets'
+        DeleteEmptydirData = '--delete-emptydir-data'
+        Force = '--force'
+        GracePeriod = '--grace-period'
+        DrainTimeout = '--drain-timeout'
+        PodSelector = '--pod-selector'
+        DisableEviction = '--disable-eviction'
+        SkipWaitForDeleteTimeout = '--skip-wait-for-delete-timeout'
+        Config = '--config'
+        Set = '--set'
+        Detach = '--detach'
+        AtBoot = '--at-boot'
+        WaitForLock = '--wait-for-lock'
+        Sandbox = '--sandbox'
+        SandboxFault = '--sandbox-fault'
+        Kubeconfig = '--kubeconfig'
+        Context = '--context'
+        NodeName = '--node-name'
+        CalicoNamespace = '--calico-namespace'
+        Proxy = '--proxy'
+        CaFile = '--ca-file'
+        Offline = '--offline'
+        IgnorePreflightErrors = '--ignore-preflight-errors'
+        LogFile = '--log-file'
+        Help = '--help'
+    }
+    Invoke-Change -Cmdlet $PSCmdlet -Command 'network', 'reset' -Bound $PSBoundParameters -Options $options -IsTrial $WhatIfPreference -Asks ($ConfirmPreference -ne 'None')
+}
+
 function Get-CalicoConfig {
     <#
     .SYNOPSIS

@@ -237,6 +237,7 @@ fn foreign(kind: NetworkKind, subnet: &str) -> NodeNetwork {
         adapter: None,
         management_ip: None,
         unseen_by_v2: false,
+        policies: Vec::new(),
         endpoints: [].into(),
     }
 }

@@ -40,6 +40,7 @@ pub fn create(model: &mut Model, name: &str, wanted: &Network) -> Result<()> {
         adapter,
         management_ip: None,
         unseen_by_v2,
+        policies: Vec::new(),
         endpoints: Default::default(),
     };
     model.networks.insert(key, network);

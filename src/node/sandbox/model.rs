@@ -291,6 +291,9 @@ pub struct NodeNetwork {
     /// Version 1 of HNS shows it, version 2 does not.
     #[serde(default, skip_serializing_if = "is_false")]
     pub unseen_by_v2: bool,
+    /// Its policies, as HNS shows them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub policies: Vec<serde_json::Value>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub endpoints: BTreeMap<Name, Endpoint>,
 }

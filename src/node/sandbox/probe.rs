@@ -175,7 +175,7 @@ fn network(name: &Name, found: &NodeNetwork, quirks: &[Quirk]) -> Value {
     }
     let mut value = json!({
         "CurrentEndpointCount": found.endpoints.len(), "Flags": 0, "Health": { "LastErrorCode": 0 },
-        "ID": found.id.to_uppercase(), "IPv6": false, "Name": name.as_str(), "Policies": [], "State": 1,
+        "ID": found.id.to_uppercase(), "IPv6": false, "Name": name.as_str(), "Policies": found.policies, "State": 1,
         "Subnets": subnets, "TotalEndpoints": found.endpoints.len(), "Type": kind(found.kind),
     });
     if let Some(ip) = found.management_ip {

@@ -31,7 +31,7 @@ const VNI: &str = "reconfigure -y --set spec.calicoNetwork.vxlan.vxlanVNI=5000";
 const PROXY: &str = "reconfigure -y --set spec.kubernetes.node.install=true \
                      --set spec.kubernetes.node.source.path=node/programs";
 
-pub const ROWS: [Row; 21] = [
+pub const ROWS: [Row; 22] = [
     Row { name: "install", start: lived_in, words: INSTALL, drift: nobody },
     Row {
         name: "reconfigure in place",
@@ -71,6 +71,7 @@ pub const ROWS: [Row; 21] = [
     Row { name: "rollback of a VNI", start: with_another_vni, words: "rollback -y", drift: nobody },
     Row { name: "rollback in place", start: with_debug, words: "rollback -y", drift: nobody },
     Row { name: "repair", start: installed, words: "repair -y", drift },
+    Row { name: "network reset", start: installed, words: "network reset -y", drift: nobody },
     Row { name: "uninstall", start: installed, words: "uninstall -y", drift: nobody },
     Row { name: "reconfigure the VNI under a dependent", start: with_dependent, words: VNI, drift: nobody },
     Row { name: "uninstall under a dependent", start: with_dependent, words: "uninstall -y", drift: nobody },

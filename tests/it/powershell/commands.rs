@@ -34,6 +34,7 @@ pub(super) fn types() -> Vec<(&'static str, &'static str, Option<&'static str>)>
         "history" => "History",
         "receipt list" => "Generations",
         "service status" => "ServiceStatus",
+        "network list" => "NetworkList",
         "config show" => "EffectiveConfig",
         "config diff" => "ConfigDiff",
         "credentials show" => "Credentials",
@@ -53,7 +54,7 @@ pub(super) fn types() -> Vec<(&'static str, &'static str, Option<&'static str>)>
 }
 
 /// Function, command, way, and the example of its help.
-const FUNCTIONS: [(&str, &str, Way, &str); 51] = [
+const FUNCTIONS: [(&str, &str, Way, &str); 54] = [
     (
         "Test-CalicoNode",
         "preflight",
@@ -94,6 +95,19 @@ const FUNCTIONS: [(&str, &str, Way, &str); 51] = [
     ("Install-CalicoKubernetes", "kubernetes install", Change("High"), "Install-CalicoKubernetes -Config node.yaml"),
     ("Get-CalicoKubernetes", "kubernetes status", document("KubernetesStatus"), "(Get-CalicoKubernetes).Services"),
     ("Uninstall-CalicoKubernetes", "kubernetes uninstall", Change("High"), "Uninstall-CalicoKubernetes"),
+    (
+        "Get-CalicoNetwork",
+        "network list",
+        items("ListedNetwork", "Networks"),
+        "Get-CalicoNetwork | Where-Object -Property Owner -NE other",
+    ),
+    (
+        "Get-CalicoNetworkDetail",
+        "network show",
+        document("Network"),
+        "(Get-CalicoNetworkDetail -Network Calico).Endpoints",
+    ),
+    ("Reset-CalicoNetwork", "network reset", Change("High"), "Reset-CalicoNetwork -WhatIf"),
     ("Get-CalicoConfig", "config show", items("ConfigField", "Fields"), "Get-CalicoConfig -Config node.yaml -Origins"),
     (
         "Compare-CalicoConfig",

@@ -144,6 +144,7 @@ fn is_approved(name: &str) -> bool {
         "Invoke",
         "Read",
         "Repair",
+        "Reset",
         "Restart",
         "Restore",
         "Resume",

@@ -24,7 +24,7 @@ const FORMATS: [&str; 3] = ["text", "json", "ndjson"];
 
 /// Every command at its work: the fault that it meets, its words, and its exit code. The words of a command are the
 /// beginning of a line.
-const LIFE: [(&str, &str, i32); 86] = [
+const LIFE: [(&str, &str, i32); 89] = [
     ("", "preflight -c c.yaml --all", 0),
     ("", "cluster check -c c.yaml", 0),
     ("", "cluster prepare -c c.yaml --apply -y", 0),
@@ -117,6 +117,9 @@ const LIFE: [(&str, &str, i32); 86] = [
     ("put *=exit-before", "repair -y", 137),
     ("", "resume -y", 0),
     ("", "repair -y", 0),
+    ("", "network list", 0),
+    ("", "network show Calico", 0),
+    ("", "network reset -y", 0),
     ("", "plan --uninstall", 0),
     ("", "selftest", 0),
     ("", "verify", 0),

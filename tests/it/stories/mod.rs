@@ -32,6 +32,7 @@ mod lease;
 mod leaving;
 mod limits;
 pub mod migrate;
+mod network;
 mod offline;
 mod old_state;
 mod output;

@@ -160,6 +160,8 @@ fn every_kind_is_printed_and_says_whether_its_verb_succeeded() {
         ("config import config.ps1", 0),
         ("service status", 0),
         ("kubernetes status", 0),
+        ("network list", 0),
+        ("network show calico", 0),
         ("logs", 0),
         ("plan", 0),
         ("plan -c node.yaml --detailed-exitcode", 2),
