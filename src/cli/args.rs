@@ -185,7 +185,7 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 36] = [
     ),
     ("status", &["status", "status --wait --timeout 5m", "status --watch", "status -o json"]),
     ("verify", &["verify", "verify --pods", "verify --pods --junit-file verify.xml"]),
-    ("logs", &["logs -f", "logs --component felix --since 1h"]),
+    ("logs", &["logs --tail 50", "logs -f --tail 20", "logs --component felix --since 1h"]),
     ("history", &["history", "history -o json"]),
     ("receipt", &["receipt list", "receipt show 2"]),
     ("config", &["config init node.yaml", "config validate node.yaml", "config show --origins", "config diff"]),
@@ -564,6 +564,9 @@ pub struct Logs {
     /// Only this run of calicoctl-win
     #[arg(long, value_name = "ID", conflicts_with = "component")]
     pub run: Option<String>,
+    /// Only the last lines, of all logs together
+    #[arg(long, value_name = "N")]
+    pub tail: Option<usize>,
     /// Only lines since then: 10m, 2h, or a time like 2026-01-02T15:04:05Z
     #[arg(long, value_name = "TIME")]
     pub since: Option<String>,

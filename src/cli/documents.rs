@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use jiff::Timestamp;
 use schemars::generate::SchemaGenerator;
 use schemars::{JsonSchema, Schema};
 use serde::Serialize;
@@ -218,6 +219,8 @@ pub struct Logs {
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct LogLine {
     pub file: String,
+    /// When it was written, by its own timestamp or that of the line above it; null if neither has one.
+    pub time: Option<Timestamp>,
     pub line: String,
 }
 

@@ -1,19 +1,17 @@
-//! `logs`: the logs of the components, rotated files first; and new lines with `--follow`.
+//! `logs`: the lines of the components' logs in the order of their times; and new lines with `--follow`.
 
-use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Seek, SeekFrom};
+use std::collections::VecDeque;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use jiff::civil::DateTime;
-use jiff::tz::TimeZone;
+use anyhow::Result;
 use jiff::{SignedDuration, Timestamp};
 
 use super::args::Logs as Args;
 use super::components::LogOf;
 use super::documents::{LogLine, Logs};
+use super::log_lines::{Line, lines, merged, time_of};
 use crate::agent::logs::rotated_files;
 use crate::agent::{self, Role};
 use crate::fault::{Exit, Fault};
@@ -51,8 +49,8 @@ pub(crate) fn run(args: &Args, app: &mut App) -> Result<Ending> {
     }
     let several = found.len() > 1 || args.follow;
     let mut kept: Vec<LogLine> = Vec::new();
-    let mut show = |app: &mut App, name: &str, line: &str| {
-        let fields = || LogLine { file: name.into(), line: harmless(line) };
+    let mut show = |app: &mut App, name: &str, time: Option<Timestamp>, line: &str| {
+        let fields = || LogLine { file: name.into(), time, line: harmless(line) };
         match format {
             Format::Json | Format::Yaml | Format::Junit | Format::Dsc => kept.push(fields()),
             Format::Ndjson => app.reporter.each(&fields()),
@@ -60,17 +58,22 @@ pub(crate) fn run(args: &Args, app: &mut App) -> Result<Ending> {
             Format::Text => app.reporter.log_line(line),
         }
     };
-    let mut read: BTreeMap<PathBuf, u64> = BTreeMap::new();
-    for log in &found {
-        for path in rotated_files(log).into_iter().chain([log.clone()]) {
-            let mut filter = Filter { since, last: written(&path) };
-            let to = lines(&path, 0, &mut |line| {
-                if filter.takes(line) {
-                    show(app, &name(log), line);
+    // The last lines, if only those are asked for.
+    let mut tail: VecDeque<Line> = VecDeque::new();
+    let mut read = merged(&found, since, &mut |line| {
+        match args.tail {
+            None => show(app, &name(&found[line.log]), line.time, &line.text),
+            Some(number) => {
+                tail.push_back(line);
+                if tail.len() > number {
+                    tail.pop_front();
                 }
-            })?;
-            read.insert(path, to);
+            }
         }
+        Ok(())
+    })?;
+    for line in tail {
+        show(app, &name(&found[line.log]), line.time, &line.text);
     }
     // Until the session ends.
     if args.follow {
@@ -81,14 +84,16 @@ pub(crate) fn run(args: &Args, app: &mut App) -> Result<Ending> {
                 // newest rotated file.
                 let from = read.get(&log).copied().unwrap_or(0);
                 let size = fs::metadata(&log).map_or(0, |about| about.len());
+                let now = Timestamp::now();
+                let mut shown = |line: &str| show(app, &name(&log), time_of(line, now), line);
                 let mut start = from;
                 if size < from {
                     start = 0;
                     if let Some(former) = rotated_files(&log).pop() {
-                        lines(&former, from, &mut |line| show(app, &name(&log), line))?;
+                        lines(&former, from, &mut shown)?;
                     }
                 }
-                let to = lines(&log, start, &mut |line| show(app, &name(&log), line))?;
+                let to = lines(&log, start, &mut shown)?;
                 read.insert(log, to);
             }
         }
@@ -152,90 +157,9 @@ fn name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-fn written(path: &Path) -> Option<Timestamp> {
-    Timestamp::try_from(fs::metadata(path).ok()?.modified().ok()?).ok()
-}
-
-/// Reads the lines of a file from an offset; returns the offset after the last complete line. A file that does not
-/// exist has no lines: it was rotated or deleted just now.
-fn lines(path: &Path, from: u64, each: &mut dyn FnMut(&str)) -> Result<u64> {
-    let Ok(mut file) = File::open(path) else { return Ok(from) };
-    let size = file.metadata().map_or(0, |about| about.len());
-    if size == from {
-        return Ok(from);
-    }
-    file.seek(SeekFrom::Start(from)).with_context(|| format!("read {}", path.display()))?;
-    let (mut reader, mut at, mut line) = (BufReader::new(file), from, Vec::new());
-    loop {
-        line.clear();
-        let n = reader.read_until(b'\n', &mut line).with_context(|| format!("read {}", path.display()))?;
-        if line.last() != Some(&b'\n') {
-            // Half a line: it is read when it is complete.
-            return Ok(at);
-        }
-        at += n as u64;
-        each(String::from_utf8_lossy(&line).trim_end_matches(['\r', '\n']));
-    }
-}
-
-/// Passes the lines written since a time. A line without a time belongs to the previous one.
-struct Filter {
-    since: Option<Timestamp>,
-    /// The time of the previous line; before the first one, that of the file.
-    last: Option<Timestamp>,
-}
-
-impl Filter {
-    fn takes(&mut self, line: &str) -> bool {
-        let Some(since) = self.since else { return true };
-        self.last = time_of(line).or(self.last);
-        self.last.is_none_or(|last| last >= since)
-    }
-}
-
-/// Returns the time at the start of a line: `2026-01-02T15:04:05.123Z`, or Calico's own `2026-01-02 15:04:05.123` in
-/// the machine's time zone.
-fn time_of(line: &str) -> Option<Timestamp> {
-    let first = line.split_whitespace().next()?;
-    if let Ok(time) = first.parse::<Timestamp>() {
-        return Some(time);
-    }
-    let local = |length: usize| line.get(..length)?.parse::<DateTime>().ok();
-    local(23).or_else(|| local(19))?.to_zoned(TimeZone::system()).ok().map(|zoned| zoned.timestamp())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lines_are_dated_by_their_own_timestamps() {
-        let mut filter = Filter { since: "2026-01-02T15:00:00Z".parse().ok(), last: None };
-        let taken: Vec<bool> = [
-            "2026-01-02T14:59:59.999Z calicoctl-win: old",
-            "  its second line",
-            "2026-01-02T15:00:00Z calicoctl-win: new",
-            "  its second line",
-        ]
-        .map(|line| filter.takes(line))
-        .into();
-        assert_eq!(taken, [false, false, true, true]);
-        assert!(time_of("2026-01-02 15:04:05.123 [INFO][44] felix/x.go 12: y").is_some());
-        assert!(time_of("2026-01-02 15:04:05 startup").is_some());
-        assert_eq!(time_of("Übung macht den Meister, sagt man ja so"), None);
-    }
-
-    #[test]
-    fn half_a_line_is_read_when_it_is_complete() {
-        let dir = tempfile::TempDir::new().unwrap();
-        let path = dir.path().join("calico-felix.log");
-        fs::write(&path, "one\r\ntw").unwrap();
-        let mut seen = Vec::new();
-        let at = lines(&path, 0, &mut |line| seen.push(line.to_owned())).unwrap();
-        fs::write(&path, "one\r\ntwo\n").unwrap();
-        lines(&path, at, &mut |line| seen.push(line.to_owned())).unwrap();
-        assert_eq!(seen, ["one", "two"]);
-    }
 
     #[test]
     fn since_is_a_time_or_a_duration() {

@@ -17,6 +17,7 @@ mod fleet;
 mod history;
 mod import;
 mod kubernetes;
+mod log_lines;
 mod logs;
 mod network;
 mod offline;

@@ -1754,6 +1754,8 @@ function Get-CalicoLog {
         Only this component
     .PARAMETER Run
         Only this run of calicoctl-win
+    .PARAMETER Tail
+        Only the last lines, of all logs together
     .PARAMETER Since
         Only lines since then: 10m, 2h, or a time like 2026-01-02T15:04:05Z
     .PARAMETER Config
@@ -1794,6 +1796,7 @@ function Get-CalicoLog {
     param(
         [ValidateSet('node', 'felix', 'confd', 'kubelet', 'kube-proxy', 'tool')] [string] $Component,
         [string] $Run,
+        [string] $Tail,
         [string] $Since,
         [string[]] $Config,
         [string[]] $Set,
@@ -1813,6 +1816,7 @@ function Get-CalicoLog {
     $options = [ordered]@{
         Component = '--component'
         Run = '--run'
+        Tail = '--tail'
         Since = '--since'
         Config = '--config'
         Set = '--set'

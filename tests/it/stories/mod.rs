@@ -31,6 +31,7 @@ pub mod kubernetes;
 mod lease;
 mod leaving;
 mod limits;
+mod logs;
 pub mod migrate;
 mod network;
 mod offline;
