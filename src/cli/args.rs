@@ -63,6 +63,8 @@ pub enum Verb {
     Verify(Verify),
     /// Show or follow the logs of the components
     Logs(Logs),
+    /// Print the state of this node as metrics for Prometheus, or write them for a textfile collector
+    Metrics(Metrics),
     /// Start, stop and show Calico's services
     #[command(subcommand)]
     Service(Service),
@@ -134,7 +136,7 @@ fn host_and_port(text: &str) -> Result<String, String> {
 pub(super) const GROUPS: [(&str, &[&str]); 6] = [
     ("Set up", &["preflight", "plan", "apply", "install", "render"]),
     ("Change", &["reconfigure", "upgrade", "migrate", "confirm", "rollback", "uninstall"]),
-    ("Look", &["status", "verify", "history", "logs", "receipt", "config", "explain"]),
+    ("Look", &["status", "verify", "history", "logs", "metrics", "receipt", "config", "explain"]),
     ("Repair", &["diagnose", "repair", "resume", "service", "network"]),
     ("Cluster", &["kubernetes", "cluster", "fleet", "policy", "node", "credentials", "release"]),
     ("Machine", &["selftest", "dsc", "completion", "options", "version"]),
@@ -186,6 +188,7 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 36] = [
     ("status", &["status", "status --wait --timeout 5m", "status --watch", "status -o json"]),
     ("verify", &["verify", "verify --pods", "verify --pods --junit-file verify.xml"]),
     ("logs", &["logs --tail 50", "logs -f --tail 20", "logs --component felix --since 1h"]),
+    ("metrics", &["metrics", r"metrics --out C:\metrics\calicoctl-win.prom"]),
     ("history", &["history", "history -o json"]),
     ("receipt", &["receipt list", "receipt show 2"]),
     ("config", &["config init node.yaml", "config validate node.yaml", "config show --origins", "config diff"]),
@@ -570,6 +573,13 @@ pub struct Logs {
     /// Only lines since then: 10m, 2h, or a time like 2026-01-02T15:04:05Z
     #[arg(long, value_name = "TIME")]
     pub since: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct Metrics {
+    /// File to write, in one step, in the folder of a textfile collector; must end in .prom
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]

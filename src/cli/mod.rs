@@ -19,6 +19,7 @@ mod import;
 mod kubernetes;
 mod log_lines;
 mod logs;
+mod metrics;
 mod network;
 mod offline;
 mod plan;
@@ -156,6 +157,7 @@ fn dispatch(verb: Verb, app: &mut App) -> Result<Ending> {
         Verb::Status(args) => status::run(&args, app),
         Verb::Verify(args) => verify::run(&args, app),
         Verb::Logs(args) => logs::run(&args, app),
+        Verb::Metrics(args) => metrics::run(&args, app),
         Verb::Service(verb) => service::run(&verb, app),
         Verb::Kubernetes(verb) => kubernetes::run(&verb, app),
         Verb::Network(verb) => network::run(&verb, app),

@@ -6,6 +6,7 @@ pub mod event;
 pub mod explain;
 pub mod junit;
 pub mod log;
+pub mod metrics;
 pub mod ndjson;
 pub mod reporter;
 pub mod screen;

@@ -40,7 +40,7 @@ fn a_wrong_command_line_gets_a_suggestion() {
         state: nothing was changed
         hint: did you mean: calicoctl-win install
     no verb
-      error: `calicoctl-win` needs a command: preflight, plan, apply, install, reconfigure, upgrade, migrate, confirm, rollback, receipt, history, repair, resume, uninstall, status, verify, logs, service, kubernetes, network, node, credentials, config, release, cluster, policy, fleet, render, dsc, diagnose, selftest, explain, completion, options, version
+      error: `calicoctl-win` needs a command: preflight, plan, apply, install, reconfigure, upgrade, migrate, confirm, rollback, receipt, history, repair, resume, uninstall, status, verify, logs, metrics, service, kubernetes, network, node, credentials, config, release, cluster, policy, fleet, render, dsc, diagnose, selftest, explain, completion, options, version
         state: nothing was changed
         hint: see: calicoctl-win --help
     no verb of a group

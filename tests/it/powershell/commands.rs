@@ -208,6 +208,7 @@ const NO_FUNCTION: [&str; 22] = [
     "dsc schema",
     "dsc set",
     "dsc test",
+    "metrics",
     "node cordon",
     "node drain",
     "node taint",

@@ -24,7 +24,7 @@ const FORMATS: [&str; 3] = ["text", "json", "ndjson"];
 
 /// Every command at its work: the fault that it meets, its words, and its exit code. The words of a command are the
 /// beginning of a line.
-const LIFE: [(&str, &str, i32); 89] = [
+const LIFE: [(&str, &str, i32); 90] = [
     ("", "preflight -c c.yaml --all", 0),
     ("", "cluster check -c c.yaml", 0),
     ("", "cluster prepare -c c.yaml --apply -y", 0),
@@ -59,6 +59,7 @@ const LIFE: [(&str, &str, i32); 89] = [
     ("", "config diff -c c.yaml", 0),
     ("", "status", 0),
     ("", "logs", 0),
+    ("", "metrics", 0),
     (
         "",
         "render user-data -c c.yaml --program-url https://host/a.exe --program-sha256 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",

@@ -32,6 +32,7 @@ mod lease;
 mod leaving;
 mod limits;
 mod logs;
+mod metrics;
 pub mod migrate;
 mod network;
 mod offline;

@@ -1,0 +1,155 @@
+//! The state of a node as metrics in Prometheus' text format, for a textfile collector.
+
+use std::fmt::{Display, Write as _};
+
+use jiff::Timestamp;
+
+use super::document::{NodeStatus, Overall};
+
+/// The last run that ended.
+#[derive(Debug, Clone)]
+pub struct LastRun {
+    pub command: String,
+    /// The name of its exit code.
+    pub result: String,
+    pub success: bool,
+    pub started: Option<Timestamp>,
+    pub duration_ms: Option<u64>,
+}
+
+/// Every overall state, with its word.
+const STATES: [(Overall, &str); 6] = [
+    (Overall::Healthy, "healthy"),
+    (Overall::Degraded, "degraded"),
+    (Overall::Failed, "failed"),
+    (Overall::Changing, "changing"),
+    (Overall::NotInstalled, "not_installed"),
+    (Overall::Prepared, "prepared"),
+];
+
+/// The metrics of a node. Nothing in them is secret: names, paths, versions, numbers.
+pub fn text(status: &NodeStatus, last: Option<&LastRun>, now: Timestamp) -> String {
+    let mut to = Text::default();
+    let target = format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS);
+    to.gauge(
+        "build_info",
+        "This program.",
+        [(labels(&[("version", env!("CARGO_PKG_VERSION")), ("target", &target)]), 1)],
+    );
+    let node = status.node.as_ref().map_or("", |node| &node.name);
+    let (version, backend) = (or_empty(&status.calico_version), or_empty(&status.backend));
+    let info = labels(&[("node", node), ("calico_version", version), ("backend", backend)]);
+    to.gauge("node_info", "The Node, and the Calico that is installed here.", [(info, 1)]);
+    let states = STATES.iter().map(|(state, word)| (labels(&[("state", *word)]), u8::from(*state == status.overall)));
+    to.gauge("state", "Whether the node is in this state: one of them is 1.", states);
+
+    let mut ids: Vec<&str> = status.problems.iter().map(|problem| problem.id).collect();
+    ids.sort_unstable();
+    let count = |id: &str| ids.iter().filter(|other| **other == id).count();
+    let mut each = ids.clone();
+    each.dedup();
+    let problems: Vec<_> = each.into_iter().map(|id| (labels(&[("id", id)]), count(id))).collect();
+    to.gauge("problems", "Why the node is not healthy, by the name that `explain` has a page for.", problems);
+    to.gauge("drift_items", "Items that differ from the current generation.", [alone(status.drift.len())]);
+    to.gauge("generation", "The current generation.", status.generation.map(alone));
+
+    let services = &status.services;
+    let of = |name: &str| labels(&[("service", name)]);
+    let running = services.iter().map(|one| (of(&one.name), u8::from(one.state == "Running")));
+    to.gauge("service_running", "Whether a service runs.", running);
+    let ready = |one: &super::document::ServiceStatus| {
+        one.state == "Running" && one.not_ready.is_none() && one.waiting_for.is_none() && !one.crash_loop
+    };
+    let ready = services.iter().map(|one| (of(&one.name), u8::from(ready(one))));
+    to.gauge("service_ready", "Whether a service runs and does its work.", ready);
+    let restarts = services.iter().filter_map(|one| Some((of(&one.name), one.restarts?)));
+    to.counter("service_restarts_total", "How often the component of a service was restarted.", restarts);
+
+    let expiry = status
+        .credentials
+        .iter()
+        .filter_map(|one| Some((labels(&[("kind", &one.kind), ("path", &one.path)]), one.expires?.as_second())));
+    let help = "When credentials expire; those that do not are left out.";
+    to.gauge("credentials_expiry_timestamp_seconds", help, expiry);
+    let says = |value: Option<bool>| value.map(u8::from).map(alone);
+    let of_node =
+        |part: fn(&super::document::KubernetesNode) -> Option<bool>| says(status.node.as_ref().and_then(part));
+    to.gauge("kubernetes_node_ready", "Whether the Node is Ready, if the cluster answers.", of_node(|node| node.ready));
+    let help = "Whether the Node takes new pods, if the cluster answers.";
+    to.gauge("kubernetes_node_schedulable", help, of_node(|node| node.schedulable));
+
+    let run = status.run.as_ref();
+    let (runs, interrupted) = (run.is_some_and(|run| !run.interrupted), run.is_some_and(|run| run.interrupted));
+    to.gauge("run_in_progress", "Whether a run changes this node now.", [alone(u8::from(runs))]);
+    let help = "Whether a run ended before it was complete: resume finishes it.";
+    to.gauge("run_interrupted", help, [alone(u8::from(interrupted))]);
+    let info = last.map(|run| (labels(&[("command", &run.command), ("result", &run.result)]), 1));
+    to.gauge("last_run_info", "The last run that changed this node, or was to.", info);
+    to.gauge("last_run_success", "Whether it succeeded.", last.map(|run| alone(u8::from(run.success))));
+    let started = last.and_then(|run| run.started).map(|at| alone(at.as_second()));
+    to.gauge("last_run_start_timestamp_seconds", "When it began.", started);
+    let took = last.and_then(|run| run.duration_ms).map(|ms| alone(format!("{}.{:03}", ms / 1000, ms % 1000)));
+    to.gauge("last_run_duration_seconds", "How long it took.", took);
+    to.gauge("collected_timestamp_seconds", "When this was measured.", [alone(now.as_second())]);
+    to.0
+}
+
+fn or_empty(text: &Option<String>) -> &str {
+    text.as_deref().unwrap_or_default()
+}
+
+/// A sample without labels.
+fn alone<T>(value: T) -> (String, T) {
+    (String::new(), value)
+}
+
+fn labels(pairs: &[(&str, &str)]) -> String {
+    let pair = |(name, value): &(&str, &str)| format!("{name}=\"{}\"", escaped(value));
+    format!("{{{}}}", pairs.iter().map(pair).collect::<Vec<_>>().join(","))
+}
+
+/// The three characters that a label's value may not contain as they are.
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[derive(Default)]
+struct Text(String);
+
+impl Text {
+    fn gauge<V: Display>(&mut self, name: &str, help: &str, samples: impl IntoIterator<Item = (String, V)>) {
+        self.family(name, "gauge", help, samples);
+    }
+
+    fn counter<V: Display>(&mut self, name: &str, help: &str, samples: impl IntoIterator<Item = (String, V)>) {
+        self.family(name, "counter", help, samples);
+    }
+
+    /// A metric with its samples; nothing without any.
+    fn family<V: Display>(
+        &mut self,
+        name: &str,
+        kind: &str,
+        help: &str,
+        samples: impl IntoIterator<Item = (String, V)>,
+    ) {
+        let name = format!("calicoctl_win_{name}");
+        for (at, (labels, value)) in samples.into_iter().enumerate() {
+            if at == 0 {
+                let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
+            }
+            let _ = writeln!(self.0, "{name}{labels} {value}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_may_have_any_text() {
+        let odd = labels(&[("path", "C:\\a \"b\"\nc {d}")]);
+        assert_eq!(odd, r#"{path="C:\\a \"b\"\nc {d}"}"#);
+    }
+}
