@@ -52,3 +52,15 @@ python_tools() { # requirement...
     fi
     export PATH="$own/bin:$PATH"
 }
+
+# Puts packages of npm where a script of Node.js finds them: in the folder $NODE_TOOLS.
+node_tools() { # package@version...
+    command -v npm >/dev/null || install_missing nodejs npm
+    export NODE_TOOLS
+    NODE_TOOLS=$tools/node-$(printf '%s\n' "$@" | sha256sum | cut -c1-12)
+    [ -e "$NODE_TOOLS/ready" ] && return 0
+    rm -rf "$NODE_TOOLS"
+    mkdir -p "$NODE_TOOLS"
+    npm install --prefix "$NODE_TOOLS" --silent --no-audit --no-fund --ignore-scripts --save-exact "$@" >&2
+    touch "$NODE_TOOLS/ready"
+}

@@ -9,12 +9,13 @@ use serde_json::{Value, json};
 
 use super::args::Diagnose;
 use super::components::LogOf;
-use super::{history, logs, preflight, receipt};
+use super::{history, logs, network, preflight, receipt};
 use crate::agent::logs::rotated_files;
 use crate::apply::journal::Journal;
 use crate::apply::standing::Standing;
-use crate::diagnose::{Bundle, Diagnosis, Page, Tail};
+use crate::diagnose::{Bundle, Diagnosis, Page, RunLog, Tail, redact};
 use crate::fault::{Exit, Fault};
+use crate::node::event_log::LoggedEvent;
 use crate::node::{Listing, Node, files};
 use crate::plan::show::masked;
 use crate::report::document::envelope;
@@ -60,7 +61,11 @@ pub(crate) fn run(args: &Diagnose, app: &mut App) -> Result<Ending> {
     bundle.json("facts.json", Ok(&facts));
     records_of(&*node, &mut bundle);
     machine_of(&*node, &mut bundle);
-    let tails = logs_of(&*node, &mut bundle);
+    let events = events_of(&*node, &mut bundle);
+    let (tails, runs) = logs_of(&*node, &mut bundle);
+    // What cannot be read is missing in the zip already.
+    let networks =
+        Standing::load(&*node).and_then(|standing| network::inventory(&*node, &standing)).unwrap_or_default();
 
     let line = machine(&facts);
     let name = status.node.as_ref().map_or(&facts.host_name, |node| &node.name);
@@ -74,6 +79,9 @@ pub(crate) fn run(args: &Diagnose, app: &mut App) -> Result<Ending> {
         preflight: report.as_ref(),
         history: &history,
         endpoints: &endpoints,
+        networks: &networks,
+        events: &events,
+        runs: &runs,
         logs: &tails,
         missing: &missing,
     };
@@ -153,13 +161,26 @@ fn machine_of(node: &dyn Node, bundle: &mut Bundle) {
     }
 }
 
-/// The ends of all logs, rotated ones too. Returns the last lines of those that are written now.
-fn logs_of(node: &dyn Node, bundle: &mut Bundle) -> Vec<Tail> {
+/// What Windows has recorded of Calico. Returns it without secrets.
+fn events_of(node: &dyn Node, bundle: &mut Bundle) -> Vec<LoggedEvent> {
+    let events = match node.events() {
+        Ok(events) => events,
+        Err(error) => {
+            bundle.json("events.json", Err::<(), _>(error));
+            return Vec::new();
+        }
+    };
+    bundle.json("events.json", Ok(&events));
+    events.into_iter().map(|event| LoggedEvent { text: redact(&event.text).into_owned(), ..event }).collect()
+}
+
+/// The ends of all logs, rotated ones too. Returns the last lines of those that are written now, and the runs' logs.
+fn logs_of(node: &dyn Node, bundle: &mut Bundle) -> (Vec<Tail>, Vec<RunLog>) {
     let mut runs = logs::files(node, Some(LogOf::Tool));
     let old = runs.len().saturating_sub(RUNS);
     let newest = runs.split_off(old);
-    let mut tails = Vec::new();
-    for log in logs::files(node, None).into_iter().chain(newest) {
+    let (mut tails, mut of_runs) = (Vec::new(), Vec::new());
+    for log in logs::files(node, None).into_iter().chain(newest.iter().cloned()) {
         for path in rotated_files(&log).into_iter().chain([log.clone()]) {
             let name = format!("logs/{}", path.file_name().unwrap_or_default().to_string_lossy());
             let end = match end_of(&path) {
@@ -170,6 +191,10 @@ fn logs_of(node: &dyn Node, bundle: &mut Bundle) -> Vec<Tail> {
                 }
             };
             let text = bundle.text(&name, &end);
+            if newest.contains(&path) {
+                let run = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+                of_runs.push(RunLog { run, text: text.to_owned() });
+            }
             if path == log && !text.is_empty() {
                 let lines: Vec<String> = text.lines().rev().take(LOG_LINES).map(harmless).collect();
                 let text = lines.into_iter().rev().collect::<Vec<_>>().join("\n");
@@ -177,7 +202,7 @@ fn logs_of(node: &dyn Node, bundle: &mut Bundle) -> Vec<Tail> {
             }
         }
     }
-    tails
+    (tails, of_runs)
 }
 
 /// The end of a log, from the start of a line.

@@ -2,6 +2,7 @@
 
 mod page;
 mod redact;
+mod timeline;
 mod topology;
 
 use std::io::{Seek, Write};
@@ -14,7 +15,8 @@ use zip::write::SimpleFileOptions;
 use zip::{DateTime, ZipWriter};
 
 pub use self::page::{Page, Tail};
-use self::redact::redact;
+pub use self::redact::redact;
+pub use self::timeline::RunLog;
 
 /// The document of `diagnose`.
 #[derive(Debug, Clone, Serialize, JsonSchema)]

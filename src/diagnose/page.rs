@@ -3,16 +3,29 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
+use super::timeline::{self, RunLog};
 use super::{Missing, topology};
+use crate::node::event_log::{EventLevel, LoggedEvent};
 use crate::node::hns::Endpoint;
+use crate::node::hns::inventory::HnsNetwork;
 use crate::report::document::{
     Check, CheckStatus, History, NodeStatus, Overall, PreflightReport, RunInProgress, ServiceStatus,
 };
+use crate::report::text as words;
 use crate::values::count;
 
 const FRAME: &str = include_str!("../../templates/report.html");
+
+/// Entries of the event logs that are on the page.
+const EVENTS: usize = 20;
+
+/// Runs whose phases are drawn, the newest.
+const TIMELINES: usize = 3;
+
+/// The width of a bar's drawing, which is stretched to its cell.
+const BAR: i128 = 1000;
 
 /// The name of what `explain` says about it.
 const INTERRUPTED: &str = "InterruptedRun";
@@ -38,6 +51,12 @@ pub struct Page<'a> {
     pub preflight: Option<&'a PreflightReport>,
     pub history: &'a History,
     pub endpoints: &'a [Endpoint],
+    /// None if HNS did not answer.
+    pub networks: &'a [HnsNetwork],
+    /// Entries of Windows' event logs about Calico, newest first, without secrets.
+    pub events: &'a [LoggedEvent],
+    /// The logs of the newest runs, oldest first.
+    pub runs: &'a [RunLog],
     pub logs: &'a [Tail],
     pub missing: &'a [Missing],
 }
@@ -57,6 +76,7 @@ impl Page<'_> {
         let mut body = String::new();
         self.verdict(&mut body);
         self.history(&mut body);
+        self.events(&mut body);
         self.drift(&mut body);
         self.network(&mut body);
         self.services(&mut body);
@@ -112,7 +132,9 @@ impl Page<'_> {
             let fix = ["calicoctl-win resume", "calicoctl-win resume --undo  # instead"];
             cause(to, INTERRUPTED, &message, Some("a run ended before it was complete"), &fix);
         }
-        for problem in &status.problems {
+        // The interrupted run has been named already.
+        let named = |id: &str| id == INTERRUPTED && self.interrupted().is_some();
+        for problem in status.problems.iter().filter(|problem| !named(problem.id)) {
             cause(to, problem.id, &problem.message, None, &[&problem.command]);
         }
         // Of what status has already named, the check repeats nothing but the way to fix it.
@@ -148,6 +170,72 @@ impl Page<'_> {
             ]
         });
         table(to, ["started", "command", "result", "", "by"], rows, "No run of calicoctl-win is recorded.");
+        for log in self.runs.iter().rev().filter(|log| !timeline::phases(&log.text).is_empty()).take(TIMELINES) {
+            self.timeline(to, log);
+        }
+    }
+
+    /// When each phase of a run began and ended, as bars, and what the run warned of.
+    fn timeline(&self, to: &mut String, log: &RunLog) {
+        let phases = timeline::phases(&log.text);
+        let (Some(from), Some(end)) =
+            (phases.iter().map(|phase| phase.from).min(), phases.iter().map(|phase| phase.to).max())
+        else {
+            return;
+        };
+        let whole = end.duration_since(from);
+        let share = |length: SignedDuration| match whole.as_millis() {
+            0 => 0,
+            whole => length.as_millis() * BAR / whole,
+        };
+        let known = self.history.runs.iter().find(|run| run.run == log.run);
+        // A run that was killed has no record.
+        let begun = self.interrupted().filter(|run| run.run == log.run).map(|run| run.command.as_str());
+        let command = known.and_then(|run| run.command.as_deref()).or(begun).unwrap_or("a run");
+        let took = words::took(whole.unsigned_abs());
+        let _ = writeln!(to, "<h3>Phases of {} ({from:.0}, {took})</h3>", escaped(command));
+        let rows = phases.iter().map(|phase| {
+            let (of_bar, class) = if phase.failed { ("bar bad", " class=\"bad\"") } else { ("bar", "") };
+            // Also the shortest one is seen.
+            let (x, width) = (share(phase.from.duration_since(from)), share(phase.took()).max(3));
+            let bar = format!(
+                "<svg class=\"{of_bar}\" aria-hidden=\"true\" viewBox=\"0 0 {BAR} 10\" preserveAspectRatio=\"none\"><rect x=\"{}\" width=\"{width}\" height=\"10\"/></svg>",
+                x.min(BAR - 3)
+            );
+            format!(
+                "<tr><td>{}</td><td class=\"time\">{}</td><td>{bar}</td><td{class}>{}</td></tr>",
+                escaped(&phase.name),
+                words::took(phase.took().unsigned_abs()),
+                escaped(&phase.says)
+            )
+        });
+        let head = ["phase", "took", "when", "what"];
+        write_table(to, &head.map(|text| format!("<th scope=\"col\">{text}</th>")).concat(), &rows.collect::<Vec<_>>());
+        let remarks = timeline::remarks(&log.text).into_iter().map(|(at, class, said)| {
+            format!("<li><span class=\"faint\">{at:.0}</span> <span class=\"{class}\">{}</span></li>", escaped(&said))
+        });
+        let remarks: Vec<String> = remarks.collect();
+        if !remarks.is_empty() {
+            let _ = writeln!(to, "<ul>\n{}\n</ul>", remarks.join("\n"));
+        }
+    }
+
+    fn events(&self, to: &mut String) {
+        section(to, "Windows Event Log");
+        let rows = self.events.iter().take(EVENTS).map(|event| {
+            let (level, class) = match event.level {
+                EventLevel::Error => ("error", "bad"),
+                EventLevel::Warning => ("warning", "warn"),
+                EventLevel::Information => ("information", ""),
+            };
+            [
+                (format!("{:.0}", event.at), ""),
+                (format!("{} {}", event.source, event.id), ""),
+                (level.to_owned(), class),
+                (event.text.clone(), ""),
+            ]
+        });
+        table(to, ["time", "source and id", "level", ""], rows, "It has no entry about Calico.");
     }
 
     fn drift(&self, to: &mut String) {
@@ -162,7 +250,7 @@ impl Page<'_> {
 
     fn network(&self, to: &mut String) {
         section(to, "Network");
-        match topology::svg(self.status, self.endpoints) {
+        match topology::svg(self.status, self.endpoints, self.networks) {
             Some(svg) => {
                 let _ = writeln!(
                     to,
@@ -258,8 +346,7 @@ fn section(to: &mut String, title: &str) {
 }
 
 fn cause(to: &mut String, id: &str, message: &str, why: Option<&str>, fix: &[&str]) {
-    let _ =
-        writeln!(to, "<section class=\"cause\" aria-label=\"{}\"><h2 class=\"id\">{}</h2>", escaped(id), escaped(id));
+    let _ = writeln!(to, "<div class=\"cause\"><h2 class=\"id\">{}</h2>", escaped(id));
     let _ = writeln!(to, "<p>{}</p>", escaped(message));
     if let Some(why) = why {
         let _ = writeln!(to, "<p class=\"faint\">{}</p>", escaped(why));
@@ -267,7 +354,7 @@ fn cause(to: &mut String, id: &str, message: &str, why: Option<&str>, fix: &[&st
     if !fix.is_empty() {
         let _ = writeln!(to, "<pre tabindex=\"0\">{}</pre>", escaped(&fix.join("\n")));
     }
-    let _ = writeln!(to, "</section>");
+    let _ = writeln!(to, "</div>");
 }
 
 /// A table of cells, each with the class of its text; `empty` is said instead if it has no rows.
@@ -296,10 +383,13 @@ fn table<const N: usize>(
         "" => "<td></td>".to_owned(),
         text => format!("<th scope=\"col\">{text}</th>"),
     });
+    write_table(to, &head.concat(), &rows);
+}
+
+fn write_table(to: &mut String, head: &str, rows: &[String]) {
     let _ = writeln!(
         to,
-        "<div class=\"scroll\" tabindex=\"0\" role=\"group\" aria-label=\"table\"><table>\n<thead><tr>{}</tr></thead>\n<tbody>\n{}\n</tbody></table></div>",
-        head.concat(),
+        "<div class=\"scroll\" tabindex=\"0\" role=\"group\" aria-label=\"table\"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{}\n</tbody></table></div>",
         rows.join("\n")
     );
 }

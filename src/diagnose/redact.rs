@@ -24,7 +24,7 @@ static PATTERNS: LazyLock<[(Regex, &str); 6]> = LazyLock::new(|| {
 });
 
 /// The text without what looks like a secret.
-pub(super) fn redact(text: &str) -> Cow<'_, str> {
+pub fn redact(text: &str) -> Cow<'_, str> {
     let mut text = Cow::Borrowed(text);
     for (pattern, stays) in PATTERNS.iter() {
         if let Cow::Owned(without) = pattern.replace_all(&text, *stays) {

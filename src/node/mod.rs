@@ -3,6 +3,7 @@
 pub mod acl;
 pub mod arguments;
 pub mod containerd;
+pub mod event_log;
 pub mod files;
 pub mod firewall;
 pub mod hns;
@@ -134,6 +135,10 @@ pub trait Node {
     /// The other ends of the TCP connections of BGP, of which either end has port 179: the peers to which Windows has a
     /// session.
     fn bgp_sessions(&self) -> Result<BTreeSet<Ipv4Addr>>;
+
+    /// The newest entries of Windows' event logs about Calico, newest first: this program's, and those about services that
+    /// Calico needs.
+    fn events(&self) -> Result<Vec<event_log::LoggedEvent>>;
 
     /// The file on this machine to install as our executable.
     fn executable(&self) -> Result<PathBuf>;

@@ -3,6 +3,7 @@
 use calicoctl_win::facts::NodeFacts;
 use calicoctl_win::item::Id;
 use calicoctl_win::node::Listing;
+use calicoctl_win::node::event_log::LoggedEvent;
 
 use crate::nodes::on_each;
 
@@ -25,6 +26,15 @@ fn a_node_has_the_same_facts_when_read_again() {
         let (one, two) = (node.facts().unwrap(), node.facts().unwrap());
         assert!(!one.boot_id.is_empty());
         assert_eq!((one.boot_id, one.os, one.runtime), (two.boot_id, two.os, two.runtime));
+    });
+}
+
+#[test]
+fn entries_of_the_event_log_are_newest_first_and_about_calico() {
+    on_each(|node| {
+        let events = node.events().unwrap();
+        assert!(events.is_sorted_by_key(|event| std::cmp::Reverse(event.at)), "{events:?}");
+        assert!(events.iter().all(LoggedEvent::is_about_calico), "{events:?}");
     });
 }
 

@@ -32,6 +32,7 @@ use crate::calico::layout::Layout;
 use crate::facts::NodeFacts;
 use crate::item::{Access, Id, IpConfig, Network, Service, State};
 use crate::node::acl::Caller;
+use crate::node::event_log::LoggedEvent;
 use crate::node::hns::{Endpoint, Pods, Refusal};
 use crate::node::probe::Probe;
 use crate::node::trust::Rights;
@@ -807,6 +808,14 @@ impl Node for SandboxNode {
         self.alive()?;
         let Some(traffic) = &self.traffic else { return Ok(Some("TIMEOUT".into())) };
         traffic(&self.model()?, to)
+    }
+
+    fn events(&self) -> Result<Vec<LoggedEvent>> {
+        self.alive()?;
+        let mut events = self.model()?.events;
+        events.retain(LoggedEvent::is_about_calico);
+        events.sort_by_key(|event| std::cmp::Reverse(event.at));
+        Ok(events)
     }
 
     fn bgp_sessions(&self) -> Result<BTreeSet<Ipv4Addr>> {

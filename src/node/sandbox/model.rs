@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::facts::{Adapter, Features, HnsVersion, NodeFacts, Os, Part, Runtime, Tls};
 use crate::item::{FirewallRule, IpConfig, Network, NetworkKind, RegValue, Service, State};
+use crate::node::event_log::LoggedEvent;
 use crate::node::firewall::is_the_rule;
 use crate::values::{Cidr, WinPath};
 
@@ -131,6 +132,9 @@ pub struct Model {
     /// Peers to which it has a BGP session.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub bgp_sessions: BTreeSet<Ipv4Addr>,
+    /// Entries of the event logs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<LoggedEvent>,
     /// Whether kube-proxy keeps load balancers for the cluster's services here.
     #[serde(default = "yes", skip_serializing_if = "is_true")]
     pub kube_proxy: bool,

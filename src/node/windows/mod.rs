@@ -9,6 +9,7 @@ mod dhcp;
 pub mod disk;
 pub mod disk_space;
 pub mod dll;
+pub mod event_log;
 pub mod facts;
 pub mod features;
 pub mod filetime;
@@ -49,6 +50,7 @@ use anyhow::{Context, Result, bail};
 use jiff::Timestamp;
 
 use super::acl::Caller;
+use super::event_log::LoggedEvent;
 use super::hns::{Endpoint, Refusal};
 use super::probe::Probe;
 use super::trust::Rights;
@@ -256,6 +258,10 @@ impl Node for WindowsNode {
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => Some("REFUSED".into()),
             Err(error) => Some(format!("OTHER: {error}")),
         })
+    }
+
+    fn events(&self) -> Result<Vec<LoggedEvent>> {
+        event_log::about_calico()
     }
 
     fn bgp_sessions(&self) -> Result<BTreeSet<Ipv4Addr>> {

@@ -5,15 +5,12 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::os::windows::fs::OpenOptionsExt;
 use std::path::Path;
-use std::ptr;
 
 use anyhow::{Context, Result};
 use windows_service::service::ServiceAccess;
 use windows_sys::Win32::Storage::FileSystem::{FILE_SHARE_DELETE, FILE_SHARE_READ, FILE_SHARE_WRITE};
-use windows_sys::Win32::System::EventLog::{CloseEventLog, EVENTLOG_SEQUENTIAL_READ, OpenEventLogW, ReadEventLogW};
 
-use super::wide::{last_error, wide};
-use super::{disk, firewall, hns, scm, services};
+use super::{disk, event_log, firewall, hns, scm, services};
 use crate::node::files;
 use crate::node::probe::Probe;
 use crate::node::win32;
@@ -99,37 +96,18 @@ fn find_persistent(address: Ipv4Addr) -> Option<u32> {
     (!is_there).then_some(win32::NOT_FOUND)
 }
 
-/// `EVENTLOG_BACKWARDS_READ` (winnt.h), which the crate lacks.
-const BACKWARDS: u32 = 8;
-
 /// Searches the newest entries, half a megabyte of them.
 fn find_event(text: &str) -> Option<u32> {
-    let source = wide("Application");
     let needle: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
-    // SAFETY: null is this machine; the name ends with a zero and outlives the call.
-    let log = unsafe { OpenEventLogW(ptr::null(), source.as_ptr()) };
-    if log.is_null() {
-        return Some(last_error());
-    }
     let mut found = Some(win32::NOT_FOUND);
-    let mut buffer = vec![0_u8; 64 * 1024];
-    for _ in 0..8 {
-        let (mut read, mut needed) = (0, 0);
-        let flags = EVENTLOG_SEQUENTIAL_READ | BACKWARDS;
-        let size = u32::try_from(buffer.len()).expect("it is 64 KiB");
-        // SAFETY: the log is open, and the buffer has the size that is said.
-        let done =
-            unsafe { ReadEventLogW(log, flags, 0, buffer.as_mut_ptr().cast(), size, &raw mut read, &raw mut needed) };
-        if done == 0 {
-            break;
-        }
-        let records = &buffer[..(read as usize).min(buffer.len())];
+    let opened = event_log::newest("Application", |records| {
         if records.windows(needle.len()).any(|part| part == needle) {
             found = None;
-            break;
         }
+        found.is_some()
+    });
+    if let Err(code) = opened {
+        return Some(code);
     }
-    // SAFETY: it was opened above, and is used no more.
-    unsafe { CloseEventLog(log) };
     found
 }

@@ -38,6 +38,7 @@ fn a_healthy_node_has_nothing_wrong_and_everything_is_collected() {
     let named: Vec<&str> = files.keys().map(String::as_str).filter(|name| !name.starts_with("logs/2")).collect();
     let wanted = [
         "adapters.json",
+        "events.json",
         "facts.json",
         "firewall-rules.json",
         "history.json",
@@ -62,12 +63,82 @@ fn a_healthy_node_has_nothing_wrong_and_everything_is_collected() {
     for part in ["Calico_ep", "VSID 4096", "CalicoFelix", "install", "<title>win-a1: healthy</title>"] {
         assert!(page.contains(part), "{part}: {page}");
     }
+    // When the phases of the install were, as bars beside their names.
+    let (_, phases) = page.split_once("<h3>Phases of install (2").unwrap();
+    for phase in ["release", "services-start", "node-startup"] {
+        assert!(phases.contains(&format!("<tr><td>{phase}</td><td class=")), "{phase}: {phases}");
+    }
+    assert!(phases.matches("<svg class=\"bar\" aria-hidden").count() > 5, "{phases}");
     // Nothing is fetched, and nothing runs.
-    for other in ["<script", "http://", "https://", "url(", "@import", " src="] {
+    for other in ["<script", "<link", "<style src", " href=", "url(", "@import", " src="] {
         assert!(!page.contains(other), "{other}");
     }
     let again = lab.run("diagnose --out node.zip -o json").exits(1).json();
     assert_eq!((&again["error"]["id"], &again["changed"]), (&json!("DiagnosisNotWritten"), &json!(false)), "{again:#}");
+}
+
+/// A red box of the drawing has this text.
+fn is_red(page: &str, text: &str) -> bool {
+    page.split("<g class=\"wrong\">").skip(1).any(|part| part.split("</g>").next().unwrap().contains(text))
+}
+
+#[test]
+fn the_page_shows_peers_in_red_where_broken_and_the_event_log_without_secrets() {
+    let lab = Lab::installed();
+    lab.edit_yaml(|yaml| {
+        let peers = "vsid: 4096\n    policies:\n    \
+             - {Type: RemoteSubnetRoute, DestinationPrefix: 192.168.3.0/26, IsolationId: 4096, ProviderAddress: 10.20.0.4}\n    \
+             - {Type: RemoteSubnetRoute, DestinationPrefix: 192.168.4.0/26, IsolationId: 5000, ProviderAddress: 10.20.0.5}\n";
+        let events = "events:\n\
+             - {at: 2026-01-02T15:04:05Z, source: Service Control Manager, id: 7031, level: error, text: 'Calico Windows Agent, 1'}\n\
+             - {at: 2026-01-02T15:04:06Z, source: calicoctl-win, id: 1, level: warning, text: 'password=hunter2 <b>'}\n\
+             - {at: 2026-01-02T15:04:07Z, source: Service Control Manager, id: 7031, level: error, text: Print Spooler}\n";
+        yaml.replacen("vsid: 4096\n", peers, 1) + events
+    });
+    let _zip = lab.run("diagnose --out node.zip").exits(0);
+    let files = files(&lab, "node.zip");
+    let page = &files["report.html"];
+    assert!(is_red(page, "192.168.4.0/26") && is_red(page, "other VNI 5000"), "{page}");
+    assert!(page.contains("192.168.3.0/26") && !is_red(page, "192.168.3.0/26"), "{page}");
+    let (_, log) = page.split_once("<h2>Windows Event Log</h2>").unwrap();
+    let (log, _) = log.split_once("<h2>").unwrap();
+    let (first, then) = log.split_once("Service Control Manager 7031").unwrap();
+    assert!(
+        first.contains("password=*** &lt;b&gt;") && then.contains("Calico Windows Agent, 1"),
+        "newest first: {log}"
+    );
+    assert!(!page.contains("Print Spooler") && !files.values().any(|text| text.contains("hunter2")));
+}
+
+#[test]
+fn a_bgp_node_without_a_session_has_its_peers_in_red() {
+    let lab = Lab::node();
+    let ignored = "--ignore-preflight-errors WindowsBgpRelease,RoutingFeature,PoolEncapsulation";
+    let _there = lab.run(&format!("install -y --set spec.calicoNetwork.backend=windows-bgp {ignored}")).exits(0);
+    for (sessions, red) in [("bgpSessions: []\n", true), ("bgpSessions: [10.20.0.11]\n", false)] {
+        let lab = lab.copy();
+        lab.edit_yaml(|yaml| {
+            yaml.lines()
+                .filter(|line| !line.starts_with("bgpSessions"))
+                .map(|line| format!("{line}\n"))
+                .collect::<String>()
+                + sessions
+        });
+        let _zip = lab.run("diagnose --out node.zip").exits(0);
+        let page = &files(&lab, "node.zip")["report.html"];
+        assert_eq!(is_red(page, "no session is established"), red, "{page}");
+        assert_ne!(page.contains("BGP peer 10.20.0.11"), red);
+    }
+}
+
+#[test]
+fn an_interrupted_run_is_named_once_with_its_phases() {
+    let lab = Lab::installed();
+    let _killed = lab.fails_at("put running CalicoFelix#2=exit-before", CHANGE).exits(137);
+    let _zip = lab.run("diagnose --out node.zip").exits(0);
+    let page = &files(&lab, "node.zip")["report.html"];
+    assert_eq!(page.matches("<h2 class=\"id\">InterruptedRun</h2>").count(), 1, "{page}");
+    assert!(page.contains("<h3>Phases of apply (2"), "{page}");
 }
 
 type Break = fn(&Lab);
