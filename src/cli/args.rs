@@ -143,7 +143,7 @@ pub(super) const GROUPS: [(&str, &[&str]); 6] = [
 ];
 
 /// What people type most, by command; each can be pasted.
-pub(super) const EXAMPLES: [(&str, &[&str]); 36] = [
+pub(super) const EXAMPLES: [(&str, &[&str]); 37] = [
     ("preflight", &["preflight", "preflight -c node.yaml --wait", "preflight --fix"]),
     ("plan", &["plan -c node.yaml", "plan -c node.yaml --out plan.json", "plan --uninstall"]),
     (

@@ -197,7 +197,7 @@ const FUNCTIONS: [(&str, &str, Way, &str); 54] = [
 ];
 
 /// The commands without a function: what kubectl does, and what prints text.
-const NO_FUNCTION: [&str; 22] = [
+const NO_FUNCTION: [&str; 23] = [
     "completion",
     "config init",
     "config schema",

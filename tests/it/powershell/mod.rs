@@ -130,7 +130,7 @@ pub fn unknown(script: &str, known: &BTreeMap<String, BTreeSet<String>>) -> Vec<
 
 /// Whether a command's name begins with a verb that PowerShell approves (`Get-Verb` of 5.1), for those in use here.
 fn is_approved(name: &str) -> bool {
-    const APPROVED: [&str; 26] = [
+    const APPROVED: [&str; 27] = [
         "Add",
         "Compare",
         "Confirm",
