@@ -22,6 +22,7 @@ pub fn yaml(text: &str) -> Vec<String> {
             }
             Some("NodeInstallation") => wrong.extend(config(document)),
             None if value.is_array() => wrong.extend(playbook(&value)),
+            None if value["groups"].is_array() => wrong.extend(alerts(&value)),
             None if value["spec"].is_object() => wrong.extend(config(document)),
             _ => wrong.push("there is no rule for this document".into()),
         }
@@ -49,6 +50,15 @@ fn playbook(plays: &Value) -> Vec<String> {
         wrong.extend((!given.is_null()).then(|| config(&given.to_string())).flatten());
     }
     wrong
+}
+
+/// Returns what is wrong with the alerting rules of Prometheus: metrics that the program does not print.
+fn alerts(rules: &Value) -> Vec<String> {
+    let printed = read("src/report/metrics.rs");
+    let metric = Regex::new(r"calicoctl_win_(\w+)").unwrap();
+    let text = rules.to_string();
+    let unknown = metric.captures_iter(&text).filter(|found| !printed.contains(&format!("\"{}\"", &found[1])));
+    unknown.map(|found| format!("there is no metric {}", &found[0])).collect()
 }
 
 /// Returns what is wrong with a JSON document; one of this program may be an excerpt.
