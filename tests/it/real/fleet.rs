@@ -323,3 +323,60 @@ fn a_pause_lets_no_further_node_begin_and_the_same_command_continues() {
     let status = fleet.status();
     assert!(status["waves"].as_array().unwrap().iter().all(|wave| wave["state"] == "Done"), "{status:#}");
 }
+
+/// By hand, for docs/performance.md: `cargo test --test it -- --ignored --nocapture five_thousand`.
+#[test]
+#[ignore = "it measures, and takes minutes"]
+fn five_thousand_nodes_are_planned_and_looked_at() {
+    let Some(cluster) = RealCluster::start(V1) else { return };
+    let admin = cluster.server.file("kubeconfig");
+    fs::copy(&admin, cluster.lab.path("admin")).unwrap();
+    cluster.lab.write("node.yaml", "spec: {calico: {version: v3.31.7}}\n");
+    let limits = Limits { timeout: Duration::from_secs(60), retries: 2 };
+    thread::scope(|scope| {
+        for part in 0..4 {
+            let client = Cluster::open(Some(&admin), None, limits).unwrap();
+            scope.spawn(move || {
+                for number in (0..5000).filter(|number| number % 4 == part) {
+                    let name = format!("node-{number:04}");
+                    let labels = json!({ "kubernetes.io/os": "windows", "kubernetes.io/hostname": name });
+                    let node = json!({ "metadata": { "name": name, "labels": labels } });
+                    let _node: Value = client.post("/api/v1/nodes", &node).unwrap();
+                    let labels = json!({ "app.kubernetes.io/name": "calicoctl-win", "calicoctl-win/wave": "all" });
+                    let pod = json!({
+                        "metadata": { "name": name, "labels": labels, "annotations": { "calicoctl-win/revision": "r" } },
+                        "spec": { "nodeName": name, "containers": [{ "name": "logs", "image": "registry.example.com/a:1" }] },
+                    });
+                    let _pod: Value = client.post("/api/v1/namespaces/default/pods", &pod).unwrap();
+                }
+            });
+        }
+    });
+    let set = json!({
+        "apiVersion": "apps/v1", "kind": "DaemonSet",
+        "metadata": { "name": "calicoctl-win-all", "labels": { "app.kubernetes.io/name": "calicoctl-win", "calicoctl-win/wave": "all" } },
+        "spec": {
+            "selector": { "matchLabels": { "calicoctl-win/wave": "none" } },
+            "template": {
+                "metadata": { "labels": { "calicoctl-win/wave": "none" } },
+                "spec": {
+                    "nodeSelector": { "nowhere": "true" },
+                    "containers": [{ "name": "logs", "image": "registry.example.com/a:1" }],
+                },
+            },
+        },
+    });
+    cluster.server.post("/apis/apps/v1/namespaces/default/daemonsets", &set);
+    for words in [Fleet::change("plan", "node.yaml", "1"), "fleet status --namespace default".to_owned()] {
+        let command = cluster.lab.command(&format!("{words} --kubeconfig admin -o json"));
+        let mut timed = std::process::Command::new("/usr/bin/time");
+        timed.args(["-f", "%e s, %U s user, %M KiB"]).arg(command.get_program()).args(command.get_args());
+        let output = timed.current_dir(cluster.lab.path("")).env("TMPDIR", cluster.lab.path("tmp")).output().unwrap();
+        println!("{words}: {}", String::from_utf8_lossy(&output.stderr));
+        let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let nodes =
+            |wave: &Value| wave["nodes"].as_array().map_or(wave["nodes"].as_u64(), |all| Some(all.len() as u64));
+        let all: u64 = document["waves"].as_array().unwrap().iter().filter_map(nodes).sum();
+        assert!(all >= 5000, "{document:#}");
+    }
+}
