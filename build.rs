@@ -11,7 +11,8 @@ use flate2::Compression;
 use flate2::write::ZlibEncoder;
 
 /// The texts that `src/packed.rs` unpacks: a fifth of their size.
-const PACKED: [&str; 5] = [
+const PACKED: [&str; 6] = [
+    "docs/config.schema.json",
     "docs/explain.md",
     "docs/checks.md",
     "docs/selftest.md",

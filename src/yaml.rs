@@ -6,7 +6,7 @@ mod typed;
 
 use std::fmt;
 
-use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, DeserializeOwned, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::Value as Json;
 use serde_yaml::{Error as YamlError, Spanned};
 
@@ -157,13 +157,19 @@ pub fn read_all<T: DeserializeOwned>(text: &str) -> Result<Vec<T>, Malformed> {
     parse(text)?.iter().map(Node::read).collect()
 }
 
-/// As [`read_all`], for a text of any size and a type of few fields: without the tree, which takes many times the memory
-/// of the text.
+/// The document of a text, as a value of a type; none if it is empty. Without the tree, which takes many times the memory
+/// of the text: it is rewritten as JSON first, and only if that fails, the tree says what is wrong, and where.
 ///
 /// Like [`read`].
-pub fn read_large<T: DeserializeOwned>(text: &str) -> Result<Vec<T>, Malformed> {
-    // The tree knows best what is wrong, and where.
-    serde_yaml::from_multiple_with_options(text, options(text)).or_else(|_| read_all(text))
+pub fn read_large<T: DeserializeOwned>(text: &str) -> Result<Option<T>, Malformed> {
+    let mut json = Vec::new();
+    let written = serde_yaml::with_deserializer_from_str_with_options(text, options(text), |yaml| {
+        serde_transcode::transcode(yaml, &mut serde_json::Serializer::new(&mut json)).map_err(YamlError::custom)
+    });
+    match written.ok().and_then(|()| serde_json::from_slice(&json).ok()) {
+        Some(value) => Ok(value),
+        None => Ok(read_all(text)?.into_iter().next()),
+    }
 }
 
 /// The documents in a text, without the empty ones. Duplicate keys are refused.

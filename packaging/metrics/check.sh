@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Gives what `metrics` writes to Prometheus' own checker, and to a textfile collector, which must serve all of it. Ten
-# seconds; the first time it also installs Debian's prometheus and prometheus-node-exporter.
+# Gives what `metrics` writes to Prometheus' own checker, and to a textfile collector, which must serve all of it. Half
+# a minute; the first time it also installs Debian's prometheus and prometheus-node-exporter.
 #
 #   packaging/metrics/check.sh [PROGRAM]  with this program of the machine, or one that it builds
 set -euo pipefail

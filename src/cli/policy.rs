@@ -146,8 +146,8 @@ fn parse(text: &str, take: &mut impl FnMut(Item)) -> Result<(), Malformed> {
         }
     }
     for (line, document) in documents(text) {
-        let items = yaml::read_large(document).map_err(|why: Malformed| Malformed { line: why.line + line, ..why });
-        items?.into_iter().for_each(&mut *take);
+        let item = yaml::read_large(document).map_err(|why| Malformed { line: why.line + line, ..why })?;
+        item.into_iter().for_each(&mut *take);
     }
     Ok(())
 }

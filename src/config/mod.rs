@@ -19,7 +19,7 @@ use serde::de::DeserializeOwned;
 
 pub use errors::Finding;
 pub(crate) use errors::fault;
-pub use schema::{schema, schema_in};
+pub use schema::schema;
 pub use spec::Config;
 
 use crate::yaml;

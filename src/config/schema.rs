@@ -3,10 +3,9 @@
 
 use std::sync::LazyLock;
 
-use schemars::generate::SchemaSettings;
 use serde_json::Value as Json;
 
-use super::spec::Config;
+use crate::packed::{self, packed};
 
 /// The schema at a path of the document.
 #[derive(Debug, Clone, PartialEq)]
@@ -66,15 +65,17 @@ impl Scalar {
     }
 }
 
-/// The JSON Schema of the document as draft-07, which editors' YAML language server reads.
+/// The JSON Schema of the document as draft-07, which editors' YAML language server reads: the file, which a test makes of
+/// the types. What makes it would be a hundredth of the executable.
 pub fn schema() -> Json {
-    schema_in(SchemaSettings::draft07())
+    serde_json::from_str(&packed::text(packed!("config.schema.json"))).expect("a test compares it with the types")
 }
 
-/// The same in another draft.
-pub fn schema_in(draft: SchemaSettings) -> Json {
+/// The same, made of the types.
+#[cfg(test)]
+pub fn of_types(draft: schemars::generate::SchemaSettings) -> Json {
     let settings = draft.with(|settings| settings.inline_subschemas = true);
-    settings.into_generator().into_root_schema_for::<Config>().to_value()
+    settings.into_generator().into_root_schema_for::<super::spec::Config>().to_value()
 }
 
 /// The whole document.
@@ -133,7 +134,7 @@ impl Schema {
 }
 
 /// The schema as a tree.
-fn tree(schema: &Json) -> Schema {
+pub(super) fn tree(schema: &Json) -> Schema {
     let has = |kind: &str| match &schema["type"] {
         Json::String(one) => one == kind,
         Json::Array(several) => several.iter().any(|one| one == kind),

@@ -1,3 +1,6 @@
+use schemars::generate::SchemaSettings;
+
+use super::schema::Schema;
 use super::*;
 use crate::fault::{Exit, Fault};
 use crate::settings::Backend;
@@ -354,9 +357,9 @@ fn the_json_schema_accepts_the_template_and_refuses_unknown_fields() {
 }
 
 /// The table of all fields, as in `docs/config.md`.
-fn reference() -> String {
+fn reference(root: &Schema) -> String {
     let mut text = String::from("| field | takes | meaning | default |\n|---|---|---|---|\n");
-    for (path, field) in schema::root().fields() {
+    for (path, field) in root.fields() {
         let (meaning, default) = field.help.split_once(" Default: ").unwrap_or((&field.help, ""));
         let default = default.trim_end_matches('.');
         text += &format!("| `{path}` | {} | {meaning} | {default} |\n", field.schema.takes());
@@ -366,14 +369,24 @@ fn reference() -> String {
 
 #[test]
 fn the_documentation_has_every_field_as_in_the_schema() {
+    let made = schema::of_types(SchemaSettings::draft07());
+    let mut newer = schema::of_types(SchemaSettings::draft2020_12());
+    newer["$schema"] = made["$schema"].clone();
+    assert_eq!(newer, made, "the DSC resource has this schema in another draft");
+
     let page = include_str!("../../docs/config.md");
     let (before, table) = page.split_once("<!-- fields -->\n").unwrap();
-    let expected = reference();
+    let expected = reference(&schema::tree(&made));
     if std::env::var_os("UPDATE_SCHEMA").is_some() {
-        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/config.md");
-        std::fs::write(file, format!("{before}<!-- fields -->\n{expected}")).unwrap();
+        let file = |name: &str| format!("{}/docs/{name}", env!("CARGO_MANIFEST_DIR"));
+        std::fs::write(file("config.schema.json"), format!("{made:#}\n")).unwrap();
+        std::fs::write(file("config.md"), format!("{before}<!-- fields -->\n{expected}")).unwrap();
+        // This executable has the former files.
+        return;
     }
-    assert!(table == expected, "docs/config.md is old: UPDATE_SCHEMA=1 cargo test --lib config::");
+    let old = "is old: UPDATE_SCHEMA=1 cargo test --lib config::";
+    assert!(made == schema(), "docs/config.schema.json {old}");
+    assert!(table == expected, "docs/config.md {old}");
 }
 
 #[test]

@@ -2,7 +2,6 @@
 //! the schema of its instances, and a configuration document. Its repository PowerShell/DSC has the formats.
 
 use anyhow::Result;
-use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
 use super::yaml;
@@ -57,7 +56,9 @@ fn exit_codes() -> Map<String, Value> {
 
 /// The JSON Schema of an instance: the config, and the engine's own properties.
 pub fn schema() -> Value {
-    let mut schema = config::schema_in(SchemaSettings::draft2020_12());
+    // What is in it has the same meaning in both drafts.
+    let mut schema = config::schema();
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema".into();
     if let Some(properties) = schema["properties"].as_object_mut() {
         properties.extend([
             (
