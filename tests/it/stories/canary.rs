@@ -281,18 +281,6 @@ fn is_record(path: &Path) -> bool {
     }
 }
 
-/// The DaemonSet of a rollout.
-pub fn a_wave() -> Value {
-    json!({
-        "apiVersion": "apps/v1", "kind": "DaemonSet",
-        "metadata": {
-            "name": "calicoctl-win-all", "namespace": "calicoctl-win",
-            "labels": { "app.kubernetes.io/name": "calicoctl-win", "calicoctl-win/wave": "all" },
-        },
-        "spec": { "template": { "metadata": {} } },
-    })
-}
-
 /// The sandbox's cluster, and the administrator's login as an exec plugin with secrets in its arguments, environment
 /// and answer; a release with a secret in none of its files.
 fn with_plugin() -> Planted {
@@ -305,7 +293,7 @@ fn with_plugin() -> Planted {
         String::from_utf8(bytes).unwrap()
     };
     let (cert, key) = (pem("client-certificate-data"), pem("client-key-data"));
-    lab.add_object("daemonsets.apps", a_wave());
+    lab.add_object("daemonsets.apps", super::schemas::a_wave());
     let mut planted = Planted::new(lab);
     planted.pem("the administrator's key", &key);
     planted.pem("the administrator's certificate", &cert);

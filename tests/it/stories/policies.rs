@@ -132,7 +132,7 @@ fn a_bad_file_gives_one_error_with_the_file_the_line_and_what_to_do() {
         said.push(format!("{}\n  {}", error["what"].as_str().unwrap(), error["hint"].as_str().unwrap()));
     }
     insta::assert_snapshot!(said.join("\n"), @r#"
-    torn.yaml: expected a single value at line 1, column 7
+    torn.yaml: unclosed bracket '[' at line 1, column 7
       correct the file; to see what the API accepts: kubectl apply --dry-run=server -f FILE
     type.yaml: NetworkPolicy a: spec: invalid type: string "everything", expected a sequence at line 5, column 1
       correct the file; to see what the API accepts: kubectl apply --dry-run=server -f FILE

@@ -84,6 +84,18 @@ fn is(kind: &str, fields: &str, document: &Value) {
 }
 
 /// After a change of a document: `CALICO_WIN_WRITE_SCHEMAS=1 cargo test --test it schemas`.
+/// The DaemonSet of a rollout.
+pub fn a_wave() -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "DaemonSet",
+        "metadata": {
+            "name": "calicoctl-win-all", "namespace": "calicoctl-win",
+            "labels": { "app.kubernetes.io/name": "calicoctl-win", "calicoctl-win/wave": "all" },
+        },
+        "spec": { "template": { "metadata": {} } },
+    })
+}
+
 #[test]
 fn the_published_schemas_match_the_program() {
     let folder = crate::project().join("docs/schema");
@@ -191,7 +203,7 @@ fn every_kind_is_printed_and_says_whether_its_verb_succeeded() {
     let diagnosis = lab.run("diagnose --out node.zip -o json").exits(0).json();
     check(&diagnosis);
     kinds.insert(diagnosis["kind"].as_str().unwrap().to_owned());
-    lab.add_object("daemonsets.apps", super::canary::a_wave());
+    lab.add_object("daemonsets.apps", a_wave());
     let fleet = lab.run("fleet status -o json").exits(0).json();
     check(&fleet);
     kinds.insert(fleet["kind"].as_str().unwrap().to_owned());
