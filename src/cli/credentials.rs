@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use comfy_table::{ContentArrangement, Table, presets};
 use jiff::Timestamp;
 
 use super::args::Credentials as Verb;
+use super::table::{lines, table};
 use crate::agent::{self, Role};
 use crate::apply::receipt::Receipt;
 use crate::apply::standing::Standing;
@@ -43,15 +43,13 @@ fn show(app: &mut App) -> Result<Ending> {
     let standing = Standing::load(&*node)?;
     let receipt = installed(&standing)?;
     let report = CredentialsReport { credentials: measure(&*node, receipt)? };
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(["KIND", "SUBJECT", "EXPIRES", "ORIGIN", "PATH"]);
+    let mut table = table(["KIND", "SUBJECT", "EXPIRES", "ORIGIN", "PATH"]);
     for one in &report.credentials {
         let expires = one.expires.map_or_else(|| "never".to_owned(), at);
         let (subject, origin) = (one.subject.clone().unwrap_or_default(), one.origin.clone());
         table.add_row([one.kind.clone(), subject, expires, origin, one.path.clone()]);
     }
-    let mut text: String = table.lines().map(|line| line.trim().to_owned() + "\n").collect();
+    let mut text = lines(&table) + "\n";
     for one in &report.credentials {
         if let Some(from) = one.renewed_from {
             text.push_str(&format!("{} is renewed by CalicoNode from {} on\n", one.path, at(from)));

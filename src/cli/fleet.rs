@@ -3,8 +3,9 @@
 use anyhow::Result;
 
 use super::args::{Fleet, FleetChange};
+use super::table::{lines, table};
 use crate::fault::Exit;
-use crate::fleet::{FleetStatus, Wishes, plan_text, status_text};
+use crate::fleet::{FleetPlan, FleetStatus, WaveState, WaveStatus, Wishes};
 use crate::report::document::RunResult;
 use crate::run::Ending;
 use crate::run::app::App;
@@ -12,56 +13,59 @@ use crate::run::context::Remote;
 use crate::run::fleet::{self, Request};
 use crate::values::count;
 
+/// Nodes that a line of the screen names; the document has all.
+const NAMED: usize = 5;
+
 pub(crate) fn run(verb: &Fleet, app: &mut App) -> Result<Ending> {
     match verb {
         Fleet::Plan(change) => {
-            let prepared = fleet::prepare(&request(change), app)?;
-            app.reporter.document(&prepared.plan, &plan_text(&prepared.plan));
-            let nodes: usize = prepared.plan.waves.iter().map(|wave| wave.nodes.len()).sum();
-            Ok(Ending::Shown(Box::new(RunResult::looked(nodes > 0, count(nodes, "node")))))
+            let plan = fleet::prepare(&request(change), app)?.plan;
+            app.reporter.document(&plan, &plan_text(&plan));
+            let result = RunResult::looked(plan.nodes() > 0, count(plan.nodes(), "node"));
+            Ok(Ending::Shown(Box::new(result)))
         }
         Fleet::Apply { change, timeout } => {
             let prepared = fleet::prepare(&request(change), app)?;
             app.reporter.tell(plan_text(&prepared.plan).trim_end());
-            let nodes: usize = prepared.plan.waves.iter().map(|wave| wave.nodes.len()).sum();
+            let nodes = count(prepared.plan.nodes(), "node");
             if app.global.dry_run {
-                return app.would(format!("change {}", count(nodes, "node")));
+                return app.would(format!("change {nodes}"));
             }
-            app.confirm("the nodes of the cluster", &format!("Make this change on {}?", count(nodes, "node")), None)?;
+            app.confirm("the nodes of the cluster", &format!("Make this change on {nodes}?"), None)?;
             let status = fleet::apply(&prepared, timeout.length(), app)?;
             app.done(true, done(&status))
         }
         Fleet::Status(place) => {
-            let cluster = Remote::open(app, false)?.cluster;
-            let _there = fleet::sets(&cluster, &place.namespace)?;
-            let status = fleet::look(&cluster, &place.namespace)?;
+            let status = fleet::look(&Remote::open(app, false)?.cluster, &place.namespace)?;
             let exit = if status.failures.is_empty() { Exit::Ok } else { Exit::Unhealthy };
             app.reporter.document(&status, &status_text(&status));
             Ending::shown(exit, done(&status))
         }
-        Fleet::Pause(place) | Fleet::Resume(place) => {
-            let pause = matches!(verb, Fleet::Pause(_));
-            let words = if pause { ("pause", "paused") } else { ("resume", "resumed") };
-            let cluster = Remote::open(app, false)?.cluster;
-            if app.global.dry_run {
-                let sets = fleet::sets(&cluster, &place.namespace)?;
-                let other = sets.iter().filter(|set| set.is_paused() != pause).count();
-                return app.would(format!("{} {}", words.0, count(other, "wave")));
-            }
-            let changed = fleet::pause(&cluster, &place.namespace, pause)?;
-            app.done(changed > 0, format!("{} {}", count(changed, "wave"), words.1))
-        }
+        Fleet::Pause(place) => pause(&place.namespace, ("pause", "paused"), app),
+        Fleet::Resume(place) => pause(&place.namespace, ("resume", "resumed"), app),
         Fleet::Rollback(place) => {
             let cluster = Remote::open(app, false)?.cluster;
             let sets = fleet::sets(&cluster, &place.namespace)?;
             if app.global.dry_run {
-                return app.would(format!("return {} to what it installed before", count(sets.len(), "wave")));
+                let waves = count(fleet::begun(&sets).count(), "wave");
+                return app.would(format!("return {waves} to what it installed before"));
             }
             app.confirm("the nodes of the cluster", "Return the nodes to what was installed before?", None)?;
-            let undone = fleet::rollback(&cluster, &place.namespace)?;
+            let undone = fleet::rollback(&cluster, &place.namespace, &sets)?;
             app.done(true, format!("returned to what was installed before: {}", undone.join(", ")))
         }
     }
+}
+
+fn pause(namespace: &str, (word, done): (&str, &str), app: &mut App) -> Result<Ending> {
+    let pauses = word == "pause";
+    let cluster = Remote::open(app, false)?.cluster;
+    let sets = fleet::sets(&cluster, namespace)?;
+    if app.global.dry_run {
+        return app.would(format!("{word} {}", count(fleet::other(&sets, pauses).count(), "wave")));
+    }
+    let changed = fleet::pause(&cluster, namespace, &sets, pauses)?;
+    app.done(changed > 0, format!("{} {done}", count(changed, "wave")))
 }
 
 pub(super) fn request(change: &FleetChange) -> Request {
@@ -76,15 +80,204 @@ pub(super) fn request(change: &FleetChange) -> Request {
 
 /// How many nodes have the last revision.
 fn done(status: &FleetStatus) -> String {
-    let sum = |of: fn(&crate::fleet::WaveStatus) -> usize| status.waves.iter().map(of).sum::<usize>();
-    let begun = |of: fn(&crate::fleet::WaveStatus) -> usize| {
-        status.waves.iter().filter(|wave| wave.revision == status.revision).map(of).sum::<usize>()
+    let (mut nodes, mut done, mut failed) = (0, 0, 0);
+    for wave in &status.waves {
+        nodes += wave.nodes;
+        failed += wave.failed;
+        done += if wave.revision == status.revision { wave.done } else { 0 };
+    }
+    format!("{done} of {} have revision {}, {failed} failed", count(nodes, "node"), status.revision)
+}
+
+/// The plan as text.
+fn plan_text(plan: &FleetPlan) -> String {
+    let mut lines = vec![format!(
+        "{} in {}, about {} (5 minutes for each node): {} as revision {}",
+        count(plan.nodes(), "Windows node"),
+        count(plan.waves.len(), "wave"),
+        minutes(plan.estimate_seconds),
+        plan.image,
+        plan.revision
+    )];
+    for (order, wave) in plan.waves.iter().enumerate() {
+        lines.push(format!(
+            "  {}. {}: {}, {} at once, {} evicted if the change needs a drain, about {}",
+            order + 1,
+            wave.name,
+            count(wave.nodes.len(), "node"),
+            wave.at_once,
+            count(wave.evicted, "pod"),
+            minutes(wave.estimate_seconds)
+        ));
+        if !wave.nodes.is_empty() {
+            lines.push(format!("     {}", some(&wave.nodes)));
+        }
+        for blocked in &wave.blocked {
+            lines.push(format!("     a drain would fail: {blocked}"));
+        }
+    }
+    if !plan.left_out.is_empty() {
+        lines.push(format!("  left out by label: {}", some(&plan.left_out)));
+    }
+    for name in &plan.replaced {
+        lines.push(format!("  DaemonSet {name} is deleted first: its nodes are in other waves now"));
+    }
+    if let Some(vni) = plan.vni {
+        lines.push(format!(
+            "! VNI {vni} is not the cluster's: pods on changed nodes and on nodes with the former VNI do not reach each \
+             other, for about {}",
+            minutes(plan.estimate_seconds)
+        ));
+    }
+    lines.join("\n") + "\n"
+}
+
+/// The status as one screen.
+fn status_text(status: &FleetStatus) -> String {
+    let mut waves = table(["wave", "state", "nodes", "done", "in progress", "failed", "at once", "left"]);
+    for wave in &status.waves {
+        waves.add_row(row(wave));
+    }
+    let mut text = format!("fleet {}: revision {}\n{}\n", status.namespace, status.revision, lines(&waves));
+    if !status.failures.is_empty() {
+        text.push_str("failed:\n");
+    }
+    for failure in &status.failures {
+        let nodes = count(failure.nodes.len(), "node");
+        text.push_str(&format!("  {}: {nodes}: {}\n      {}\n", failure.id, some(&failure.nodes), failure.what));
+    }
+    if !status.uncovered.is_empty() {
+        text.push_str(&format!("in no wave: {}\n", some(&status.uncovered)));
+    }
+    if !status.left_out.is_empty() {
+        text.push_str(&format!("left out by label: {}\n", some(&status.left_out)));
+    }
+    text
+}
+
+fn row(wave: &WaveStatus) -> [String; 8] {
+    let state = match wave.state {
+        WaveState::Waiting => "waiting",
+        WaveState::Rolling => "rolling",
+        WaveState::Paused => "paused",
+        WaveState::Stopped => "stopped",
+        WaveState::Done => "done",
     };
-    format!(
-        "{} of {} have revision {}, {} failed",
-        begun(|wave| wave.done),
-        count(sum(|wave| wave.nodes), "node"),
-        status.revision,
-        sum(|wave| wave.failed)
-    )
+    let numbers = [wave.nodes, wave.done, wave.in_progress, wave.failed].map(|number| number.to_string());
+    let [nodes, done, in_progress, failed] = numbers;
+    let left = wave.eta_seconds.map_or_else(String::new, |seconds| format!("about {}", minutes(seconds)));
+    [wave.name.clone(), state.to_owned(), nodes, done, in_progress, failed, wave.max_unavailable.clone(), left]
+}
+
+/// `a, b and 3 more`.
+fn some(names: &[String]) -> String {
+    let shown = names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(NAMED) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+/// `5 min` or `2 h 10 min`.
+fn minutes(seconds: u64) -> String {
+    let minutes = seconds.div_ceil(60);
+    match (minutes / 60, minutes % 60) {
+        (0, minutes) => format!("{minutes} min"),
+        (hours, 0) => format!("{hours} h"),
+        (hours, minutes) => format!("{hours} h {minutes} min"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fleet::{FleetFailure, PlannedWave};
+    use crate::values::Vni;
+
+    fn wave(name: &str, state: WaveState, [nodes, done, in_progress, failed]: [usize; 4]) -> WaveStatus {
+        WaveStatus {
+            name: name.into(),
+            daemon_set: format!("calicoctl-win-{name}"),
+            revision: "new".into(),
+            state,
+            nodes,
+            done,
+            in_progress,
+            failed,
+            max_unavailable: "2".into(),
+            eta_seconds: (state == WaveState::Rolling).then_some(480),
+        }
+    }
+
+    #[test]
+    fn a_screen_has_the_waves_and_the_failed_nodes_by_their_cause() {
+        let status = FleetStatus {
+            namespace: "fleet".into(),
+            revision: "new".into(),
+            waves: vec![
+                wave("canary", WaveState::Rolling, [5, 1, 1, 1]),
+                wave("others", WaveState::Waiting, [2, 2, 0, 0]),
+            ],
+            failures: vec![FleetFailure {
+                id: "ReleaseDigestMismatch".into(),
+                what: "the archive is another one".into(),
+                nodes: vec!["b".into()],
+            }],
+            uncovered: vec!["h".into()],
+            left_out: vec!["i".into()],
+        };
+        insta::assert_snapshot!(status_text(&status), @r"
+        fleet fleet: revision new
+        wave    state    nodes  done  in progress  failed  at once  left
+        canary  rolling  5      1     1            1       2        about 8 min
+        others  waiting  2      2     0            0       2
+        failed:
+          ReleaseDigestMismatch: 1 node: b
+              the archive is another one
+        in no wave: h
+        left out by label: i
+        ");
+    }
+
+    #[test]
+    fn a_plan_says_the_waves_what_they_lose_and_how_long_they_take() {
+        let planned = |name: &str, nodes: Vec<String>, at_once, evicted, estimate_seconds| PlannedWave {
+            name: name.into(),
+            nodes,
+            at_once,
+            evicted,
+            blocked: Vec::new(),
+            estimate_seconds,
+        };
+        let others: Vec<String> = (3..=25).map(|number| format!("node-{number}")).collect();
+        let blocked = vec!["node-9: demo/web is under a budget".to_owned()];
+        let plan = FleetPlan {
+            namespace: "fleet".into(),
+            image: "registry.example.com/calicoctl-win:1".into(),
+            revision: "REVISION".into(),
+            waves: vec![
+                planned("canary", vec!["node-1".into()], 1, 3, 300),
+                PlannedWave { blocked, ..planned("others", others, 3, 2, 2400) },
+            ],
+            left_out: vec!["node-2".into()],
+            replaced: Vec::new(),
+            estimate_seconds: 2700,
+            vni: Some(Vni::try_from(5000).unwrap()),
+        };
+        insta::assert_snapshot!(plan_text(&plan), @"
+        24 Windows nodes in 2 waves, about 45 min (5 minutes for each node): registry.example.com/calicoctl-win:1 as revision REVISION
+          1. canary: 1 node, 1 at once, 3 pods evicted if the change needs a drain, about 5 min
+             node-1
+          2. others: 23 nodes, 3 at once, 2 pods evicted if the change needs a drain, about 40 min
+             node-3, node-4, node-5, node-6, node-7 and 18 more
+             a drain would fail: node-9: demo/web is under a budget
+          left out by label: node-2
+        ! VNI 5000 is not the cluster's: pods on changed nodes and on nodes with the former VNI do not reach each other, for about 45 min
+        ");
+    }
+
+    #[test]
+    fn a_time_is_said_in_hours_and_minutes() {
+        assert_eq!([1, 3600, 7801].map(minutes), ["1 min", "1 h", "2 h 11 min"]);
+    }
 }

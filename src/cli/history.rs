@@ -1,9 +1,9 @@
 //! `history`: the recorded runs on this node.
 
 use anyhow::Result;
-use comfy_table::{ContentArrangement, Table, presets};
 use serde_json::Value;
 
+use super::table::{lines, table};
 use crate::fault::Exit;
 use crate::node::Node;
 use crate::report::document::{History, PastRun};
@@ -14,11 +14,9 @@ use crate::run::{Ending, records};
 pub(crate) fn run(app: &mut App) -> Result<Ending> {
     let node = app.node()?;
     let History { runs } = recorded(&*node)?;
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     let detail = app.global.verbose > 0;
     let header = ["STARTED", "AGE", "COMMAND", "RESULT", "GEN", "BY", "RUN"];
-    table.set_header(&header[..if detail { 7 } else { 5 }]);
+    let mut table = table(&header[..if detail { 7 } else { 5 }]);
     for run in &runs {
         let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "?".into());
         let [started, age] = run.started.map_or_else(|| ["?".into(), String::new()], columns);
@@ -34,7 +32,7 @@ pub(crate) fn run(app: &mut App) -> Result<Ending> {
         }
         table.add_row(row);
     }
-    let mut text: String = table.lines().map(|line| line.trim().to_owned() + "\n").collect();
+    let mut text = lines(&table) + "\n";
     if runs.is_empty() {
         text = "no run is remembered on this node\n".into();
     }

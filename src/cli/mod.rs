@@ -31,6 +31,7 @@ mod render;
 mod selftest;
 mod service;
 mod status;
+mod table;
 mod usage;
 mod verify;
 

@@ -1,11 +1,11 @@
 //! `network list|show|reset`: the HNS networks of this machine, and what is on them.
 
 use anyhow::Result;
-use comfy_table::{ContentArrangement, Table, presets};
 use serde_json::Value;
 
 use super::args::Network as Verb;
 use super::documents::{ListedNetwork, NetworkList};
+use super::table::{lines, table};
 use crate::apply::node_object::pod_with;
 use crate::apply::standing::Standing;
 use crate::calico::networks;
@@ -30,10 +30,9 @@ fn list(app: &mut App) -> Result<Ending> {
     let node = app.node()?;
     let found = inventory(&*node, &Standing::load(&*node)?)?;
     let networks: Vec<ListedNetwork> = found.into_iter().map(ListedNetwork::from).collect();
-    let mut table = table();
     let detail = app.global.verbose > 0;
     let header = ["NAME", "TYPE", "VSID", "MANAGEMENT IP", "ADAPTER", "ENDPOINTS", "OWNER", "ID"];
-    table.set_header(&header[..if detail { 8 } else { 7 }]);
+    let mut table = table(&header[..if detail { 8 } else { 7 }]);
     for network in &networks {
         let mut row = vec![
             network.name.clone(),
@@ -152,16 +151,14 @@ fn text(network: &HnsNetwork) -> String {
     if network.endpoints.is_empty() {
         text.push_str("\nIt has no endpoint.\n");
     } else {
-        let mut table = table();
-        table.set_header(["ENDPOINT", "POD", "IP", "MAC", "STATE", "ACLS"]);
+        let mut table = table(["ENDPOINT", "POD", "IP", "MAC", "STATE", "ACLS"]);
         for endpoint in &network.endpoints {
             table.add_row(endpoint_row(endpoint));
         }
         text.push_str(&format!("\n{}\n", lines(&table)));
     }
     if !network.load_balancers.is_empty() {
-        let mut table = table();
-        table.set_header(["LOAD BALANCER", "PORT", "BACKENDS"]);
+        let mut table = table(["LOAD BALANCER", "PORT", "BACKENDS"]);
         for one in &network.load_balancers {
             table.add_row(balancer_row(one));
         }
@@ -212,14 +209,4 @@ fn owner(word: &'static str) -> &'static str {
 
 fn or_none(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
-}
-
-fn table() -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table
-}
-
-fn lines(table: &Table) -> String {
-    table.to_string().lines().map(str::trim).collect::<Vec<_>>().join("\n")
 }

@@ -1,9 +1,9 @@
 //! `receipt`: the generations of this node, and what each consists of.
 
 use anyhow::Result;
-use comfy_table::{ContentArrangement, Table, presets};
 
 use super::args::Receipt as Verb;
+use super::table::table;
 use crate::apply::receipt::Receipt;
 use crate::apply::standing::Standing;
 use crate::apply::store;
@@ -59,9 +59,7 @@ fn named(standing: &Standing, number: u32) -> Result<&Receipt> {
 fn list(app: &mut App, node: &dyn Node, standing: &Standing) -> Result<Ending> {
     let lines = standing.receipts.iter().map(|receipt| line(node, standing, receipt));
     let document = Generations { generations: lines.collect::<Result<_>>()? };
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(["GEN", "FINISHED", "AGE", "COMMAND", "CALICO", "BACKEND", "VNI", "STATE"]);
+    let mut table = table(["GEN", "FINISHED", "AGE", "COMMAND", "CALICO", "BACKEND", "VNI", "STATE"]);
     for line in &document.generations {
         let note = match (line.standing, line.can_go_back) {
             (true, _) => "current",

@@ -6,7 +6,7 @@ use super::args::{Render, RenderProgram, RenderRunner};
 use super::fleet;
 use crate::apply::standing::Standing;
 use crate::fault::{Exit, Fault};
-use crate::render::{self, Program, Runner, ansible, cloud_config, dsc, terraform, user_data};
+use crate::render::{Program, Runner, ansible, cloud_config, dsc, terraform, user_data};
 use crate::run::app::App;
 use crate::run::options::Source;
 use crate::run::sources::Sources;
@@ -40,9 +40,7 @@ pub(crate) fn run(verb: &Render, app: &mut App) -> Result<Ending> {
                 .hint("use fleet apply --zones, or render without it")
                 .into());
             }
-            let objects = run::fleet::render(&request, through.as_deref(), app)?;
-            let documents: Vec<String> = objects.iter().map(render::yaml).collect::<Result<_>>()?;
-            documents.join("---\n")
+            run::fleet::render(&request, through.as_deref(), app)?
         }
     };
     app.reporter.raw(&text);

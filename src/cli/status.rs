@@ -4,11 +4,11 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use anyhow::Result;
-use comfy_table::{ContentArrangement, Table, presets};
 
 use super::args::Status;
 use super::documents::Run;
 use super::logs::check_endless;
+use super::table::table;
 use crate::apply::journal::Journal;
 use crate::apply::lock;
 use crate::fault::{Exit, Fault};
@@ -177,9 +177,7 @@ fn text(status: &NodeStatus, app: &App) -> String {
             text.push_str(&format!("    {command}\n"));
         }
     }
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(["COMPONENT", "STATE", "DETAIL"]);
+    let mut table = table(["COMPONENT", "STATE", "DETAIL"]);
     // A service that is absent and required is shown.
     let told = |service: &&ServiceStatus| service.state != "Absent" || status.generation.is_some();
     for service in status.services.iter().filter(told) {

@@ -342,7 +342,17 @@ impl Api {
     }
 
     pub async fn merge_patch<T: DeserializeOwned>(&self, path: &str, patch: &impl Serialize) -> Result<T, Failure> {
-        let call = Call::write(Method::PATCH, path, "application/merge-patch+json", patch)?;
+        self.patch(path, "application/merge-patch+json", patch).await
+    }
+
+    /// A patch of any kind, which its content type names.
+    pub async fn patch<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        content_type: &'static str,
+        patch: &impl Serialize,
+    ) -> Result<T, Failure> {
+        let call = Call::write(Method::PATCH, path, content_type, patch)?;
         read(&call, &self.answer(&call).await?)
     }
 
@@ -364,7 +374,7 @@ impl Api {
     }
 
     /// Retries until there is a successful response, an error that will not change, or no time or retry left.
-    pub(super) async fn answer(&self, call: &Call) -> Result<Answer, Failure> {
+    async fn answer(&self, call: &Call) -> Result<Answer, Failure> {
         let _turn = self.gate.acquire().await.expect("the gate is never closed");
         let deadline = Instant::now() + self.limits.timeout;
         let mut pauses = ExponentialBuilder::default()
@@ -493,6 +503,6 @@ impl Api {
     }
 }
 
-pub(super) fn read<T: DeserializeOwned>(call: &Call, answer: &Answer) -> Result<T, Failure> {
+fn read<T: DeserializeOwned>(call: &Call, answer: &Answer) -> Result<T, Failure> {
     serde_json::from_slice(&answer.body).map_err(|cause| Failure::not_the_api(call, answer, cause))
 }

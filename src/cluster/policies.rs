@@ -8,10 +8,11 @@ use anyhow::{Context as _, Result};
 use serde::Deserialize;
 
 use super::Cluster;
-use super::api::{Api, path, query};
+use super::api::{Api, path};
 use super::errors::Failure;
 use super::etcd_kv;
 use super::facts::{POLICIES, calico_group, served_groups};
+use super::fleet::windows_nodes;
 use crate::calico::etcd::EtcdFiles;
 use crate::policy::{Kind, Linter, Listed, Pod, Policy};
 use crate::report::event::Event;
@@ -99,9 +100,8 @@ async fn read_policies(api: &Arc<Api>, linter: &mut Linter, in_etcd: bool) -> Re
 }
 
 async fn read_pods(api: &Api, linter: &mut Linter) -> Result<(), Failure> {
-    let nodes = query("/api/v1/nodes", &[("labelSelector", "kubernetes.io/os=windows")]);
-    for node in api.list_metadata::<Object>(&nodes).await? {
-        linter.windows_node(node.metadata.name);
+    for node in windows_nodes(api).await? {
+        linter.windows_node(node.name);
     }
     for namespace in api.list_metadata::<Object>("/api/v1/namespaces").await? {
         linter.namespace(&namespace.metadata.name, &namespace.metadata.labels.unwrap_or_default());

@@ -6,9 +6,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::objects::Rollout;
-use super::status::{minutes, some};
 use super::waves::{FleetNode, Wave};
-use crate::values::{Vni, count};
+use crate::values::Vni;
 
 /// Seconds that one node is assumed to take, with its drain. `fleet status` measures it.
 const NODE_TAKES: u64 = 300;
@@ -89,48 +88,11 @@ pub fn plan(
     }
 }
 
-/// The plan as text.
-pub fn text(plan: &FleetPlan) -> String {
-    let nodes: usize = plan.waves.iter().map(|wave| wave.nodes.len()).sum();
-    let mut lines = vec![format!(
-        "{} in {}, about {} (5 minutes for each node): {} as revision {}",
-        count(nodes, "Windows node"),
-        count(plan.waves.len(), "wave"),
-        minutes(plan.estimate_seconds),
-        plan.image,
-        plan.revision
-    )];
-    for (order, wave) in plan.waves.iter().enumerate() {
-        lines.push(format!(
-            "  {}. {}: {}, {} at once, {} evicted if the change needs a drain, about {}",
-            order + 1,
-            wave.name,
-            count(wave.nodes.len(), "node"),
-            wave.at_once,
-            count(wave.evicted, "pod"),
-            minutes(wave.estimate_seconds)
-        ));
-        if !wave.nodes.is_empty() {
-            lines.push(format!("     {}", some(&wave.nodes)));
-        }
-        for blocked in &wave.blocked {
-            lines.push(format!("     a drain would fail: {blocked}"));
-        }
+impl FleetPlan {
+    /// How many nodes are changed.
+    pub fn nodes(&self) -> usize {
+        self.waves.iter().map(|wave| wave.nodes.len()).sum()
     }
-    if !plan.left_out.is_empty() {
-        lines.push(format!("  left out by label: {}", some(&plan.left_out)));
-    }
-    for name in &plan.replaced {
-        lines.push(format!("  DaemonSet {name} is deleted first: its nodes are in other waves now"));
-    }
-    if let Some(vni) = plan.vni {
-        lines.push(format!(
-            "! VNI {vni} is not the cluster's: pods on changed nodes and on nodes with the former VNI do not reach each \
-             other, for about {}",
-            minutes(plan.estimate_seconds)
-        ));
-    }
-    lines.join("\n") + "\n"
 }
 
 #[cfg(test)]
@@ -140,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plan_says_the_waves_what_they_lose_and_how_long_they_take() {
+    fn a_plan_has_the_waves_what_they_lose_and_how_long_they_take() {
         let nodes: Vec<FleetNode> = (1..=25)
             .map(|number| {
                 let label = match number {
@@ -164,16 +126,18 @@ mod tests {
             ("node-9".to_owned(), NodePods { evicted: 2, blocked: vec!["demo/web is under a budget".into()] }),
         ]);
         let waves = waves(&Wishes { canary: Some(("stage".into(), "canary".into())), zones: false }, &nodes);
-        let plan = plan(&rollout, &waves, &nodes, &pods, Some(Vni::try_from(5000).unwrap()));
-        insta::assert_snapshot!(text(&plan).replace(&plan.revision, "REVISION"), @"
-        24 Windows nodes in 2 waves, about 45 min (5 minutes for each node): registry.example.com/calicoctl-win:1 as revision REVISION
-          1. canary: 1 node, 1 at once, 3 pods evicted if the change needs a drain, about 5 min
-             node-1
-          2. others: 23 nodes, 3 at once, 2 pods evicted if the change needs a drain, about 40 min
-             node-3, node-4, node-5, node-6, node-7 and 18 more
-             a drain would fail: node-9: demo/web is under a budget
-          left out by label: node-2
-        ! VNI 5000 is not the cluster's: pods on changed nodes and on nodes with the former VNI do not reach each other, for about 45 min
-        ");
+        let vni = Some(Vni::try_from(5000).unwrap());
+        let plan = plan(&rollout, &waves, &nodes, &pods, vni);
+        let [canary, others] = &plan.waves[..] else { panic!("{plan:#?}") };
+        assert_eq!((canary.name.as_str(), canary.nodes.as_slice()), ("canary", &["node-1".to_owned()][..]));
+        assert_eq!((canary.at_once, canary.evicted, canary.estimate_seconds), (1, 3, 300));
+        assert_eq!((others.name.as_str(), others.nodes.len(), others.nodes[0].as_str()), ("others", 23, "node-3"));
+        assert_eq!((others.at_once, others.evicted, others.estimate_seconds), (3, 2, 2400));
+        assert_eq!(
+            (&canary.blocked, &others.blocked),
+            (&vec![], &vec!["node-9: demo/web is under a budget".to_owned()])
+        );
+        assert_eq!((plan.nodes(), plan.estimate_seconds, plan.left_out), (24, 2700, vec!["node-2".to_owned()]));
+        assert_eq!((plan.image, plan.revision, plan.vni), (rollout.image.clone(), rollout.revision(), vni));
     }
 }

@@ -8,10 +8,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::objects::{IDLE, MAX_UNAVAILABLE, MaxUnavailable, ORDER, REVISION, WAVE};
-use crate::values::count;
-
-/// Nodes that a line of the screen names; the document has all.
-const NAMED: usize = 5;
 
 /// Why the kubelet does not start a container, when trying again does not help by itself.
 const CANNOT_START: [&str; 6] = [
@@ -226,18 +222,6 @@ pub enum WaveState {
     Done,
 }
 
-impl WaveState {
-    const fn word(self) -> &'static str {
-        match self {
-            Self::Waiting => "waiting",
-            Self::Rolling => "rolling",
-            Self::Paused => "paused",
-            Self::Stopped => "stopped",
-            Self::Done => "done",
-        }
-    }
-}
-
 /// The document of `fleet status`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct FleetStatus {
@@ -279,13 +263,6 @@ pub struct FleetFailure {
     pub id: String,
     pub what: String,
     pub nodes: Vec<String>,
-}
-
-impl FleetStatus {
-    /// Whether every wave has the same revision on all its nodes.
-    pub fn is_done(&self) -> bool {
-        self.waves.iter().all(|wave| wave.state == WaveState::Done)
-    }
 }
 
 /// Judges the DaemonSets and pods of a namespace. `nodes`: every Windows node, and whether a label leaves it out.
@@ -359,64 +336,6 @@ pub fn status(namespace: &str, sets: &[DaemonSet], pods: &[FleetPod], nodes: &[(
     }
 }
 
-/// One screen.
-pub fn text(status: &FleetStatus) -> String {
-    let mut lines = vec![format!("fleet {}: revision {}", status.namespace, status.revision)];
-    let head = ["wave", "state", "nodes", "done", "in progress", "failed", "at once", "left"];
-    let row = |wave: &WaveStatus| {
-        [
-            wave.name.clone(),
-            wave.state.word().to_owned(),
-            wave.nodes.to_string(),
-            wave.done.to_string(),
-            wave.in_progress.to_string(),
-            wave.failed.to_string(),
-            wave.max_unavailable.clone(),
-            wave.eta_seconds.map_or_else(String::new, |seconds| format!("about {}", minutes(seconds))),
-        ]
-    };
-    let rows: Vec<[String; 8]> = [head.map(str::to_owned)].into_iter().chain(status.waves.iter().map(row)).collect();
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
-    let widths: Vec<usize> = (0..head.len()).map(width).collect();
-    for row in &rows {
-        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
-        lines.push(cells.join("  ").trim_end().to_owned());
-    }
-    if !status.failures.is_empty() {
-        lines.push("failed:".into());
-    }
-    for failure in &status.failures {
-        lines.push(format!("  {}: {}: {}", failure.id, count(failure.nodes.len(), "node"), some(&failure.nodes)));
-        lines.push(format!("      {}", failure.what));
-    }
-    if !status.uncovered.is_empty() {
-        lines.push(format!("in no wave: {}", some(&status.uncovered)));
-    }
-    if !status.left_out.is_empty() {
-        lines.push(format!("left out by label: {}", some(&status.left_out)));
-    }
-    lines.join("\n") + "\n"
-}
-
-/// `a, b and 3 more`.
-pub(super) fn some(names: &[String]) -> String {
-    let shown = names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
-    match names.len().saturating_sub(NAMED) {
-        0 => shown,
-        more => format!("{shown} and {more} more"),
-    }
-}
-
-/// `5 min` or `2 h 10 min`.
-pub(super) fn minutes(seconds: u64) -> String {
-    let minutes = seconds.div_ceil(60);
-    match (minutes / 60, minutes % 60) {
-        (0, minutes) => format!("{minutes} min"),
-        (hours, 0) => format!("{hours} h"),
-        (hours, minutes) => format!("{hours} h {minutes} min"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -472,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_screen_has_the_waves_and_the_failed_nodes_by_their_cause() {
+    fn a_status_has_the_waves_and_the_failed_nodes_by_their_cause() {
         let sets = [set("others", 2, "old", "RollingUpdate", 2), set("canary", 1, "new", "RollingUpdate", 5)];
         let pods = [
             pod("canary", "a", "new", ready()),
@@ -486,17 +405,19 @@ mod tests {
         let nodes = pods.iter().map(|pod| (pod.spec.node_name.clone(), false));
         let nodes: Vec<_> = nodes.chain([("h".to_owned(), false), ("i".to_owned(), true)]).collect();
         let status = status("fleet", &sets, &pods, &nodes);
-        insta::assert_snapshot!(text(&status), @r"
-        fleet fleet: revision new
-        wave    state    nodes  done  in progress  failed  at once  left
-        canary  rolling  5      1     1            1       2        about 8 min
-        others  waiting  2      2     0            0       2
-        failed:
-          ReleaseDigestMismatch: 1 node: b
-              the archive is another one
-        in no wave: h
-        left out by label: i
-        ");
+        let numbers = |wave: &WaveStatus| {
+            (wave.name.clone(), wave.state, [wave.nodes, wave.done, wave.in_progress, wave.failed], wave.eta_seconds)
+        };
+        let waves: Vec<_> = status.waves.iter().map(numbers).collect();
+        let canary = ("canary".to_owned(), WaveState::Rolling, [5, 1, 1, 1], Some(480));
+        assert_eq!(waves, [canary, ("others".to_owned(), WaveState::Waiting, [2, 2, 0, 0], None)]);
+        assert_eq!(status.waves.iter().map(|wave| wave.max_unavailable.as_str()).collect::<Vec<_>>(), ["2", "2"]);
+        let (id, what) = ("ReleaseDigestMismatch".to_owned(), "the archive is another one".to_owned());
+        assert_eq!(status.failures, [FleetFailure { id, what, nodes: vec!["b".into()] }]);
+        assert_eq!(
+            (status.revision.as_str(), status.uncovered, status.left_out),
+            ("new", vec!["h".into()], vec!["i".into()])
+        );
     }
 
     #[test]
@@ -508,7 +429,7 @@ mod tests {
         let pods =
             [pod("all", "a", "new", failed(RESULT)), pod("all", "b", "new", pull), pod("all", "c", "old", ready())];
         let status = judged(&sets, &pods);
-        assert_eq!((status.waves[0].state, status.waves[0].failed, status.is_done()), (WaveState::Stopped, 2, false));
+        assert_eq!((status.waves[0].state, status.waves[0].failed), (WaveState::Stopped, 2));
         let ids: Vec<&str> = status.failures.iter().map(|failure| failure.id.as_str()).collect();
         assert_eq!(ids, ["ImagePullBackOff", "ReleaseDigestMismatch"]);
     }
@@ -531,11 +452,6 @@ mod tests {
         assert_eq!(state("RollingUpdate", "old"), WaveState::Rolling);
         assert_eq!(state("OnDelete", "old"), WaveState::Paused);
         let idle = judged(&[set("all", 1, IDLE, "RollingUpdate", 2)], &pods(IDLE));
-        assert_eq!((idle.waves[0].state, idle.is_done()), (WaveState::Waiting, false));
-    }
-
-    #[test]
-    fn a_time_is_said_in_hours_and_minutes() {
-        assert_eq!([1, 3600, 7801].map(minutes), ["1 min", "1 h", "2 h 11 min"]);
+        assert_eq!(idle.waves[0].state, WaveState::Waiting);
     }
 }

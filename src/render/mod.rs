@@ -89,10 +89,6 @@ fn script(runner: Runner, config: &Value, program: &Program) -> Result<String> {
     Ok(script.replace('\n', "\r\n"))
 }
 
-/// A config as YAML.
-///
-/// # Errors
-/// When it cannot be written.
-pub fn yaml(value: &Value) -> Result<String> {
+fn yaml(value: &Value) -> Result<String> {
     serde_yaml::to_string(value).context("write the config as YAML")
 }

@@ -61,14 +61,8 @@ pub(crate) fn prepare(request: &Request, app: &mut App) -> Result<Prepared> {
     let remote = Remote::open(app, false)?;
     let facts = remote.facts(app)?;
     let cluster = remote.cluster.clone();
-    let rollout = Rollout {
-        namespace: request.namespace.clone(),
-        calico_namespace: facts.calico_namespace.clone(),
-        image: request.image.clone(),
-        api_server: api_server(request.api_server.as_deref(), &cluster)?,
-        config: config(&remote.layered)?,
-        max_unavailable: request.max_unavailable,
-    };
+    let address = request.api_server.as_deref().unwrap_or_else(|| cluster.server());
+    let rollout = rollout(request, address, &facts.calico_namespace, &remote.layered)?;
     let nodes = cluster.windows_nodes()?;
     let waves = waves(&request.wishes, &nodes);
     let names: Vec<String> = nodes.iter().map(|node| node.name.clone()).collect();
@@ -82,9 +76,9 @@ pub(crate) fn prepare(request: &Request, app: &mut App) -> Result<Prepared> {
     Ok(Prepared { plan, rollout, waves, cluster, sets })
 }
 
-/// The API server's address, as the nodes reach it.
-fn api_server(given: Option<&str>, cluster: &Cluster) -> Result<String> {
-    let address = given.unwrap_or_else(|| cluster.server()).trim_end_matches('/').to_owned();
+/// What every node gets. `address`: the API server's, as the nodes reach it.
+fn rollout(request: &Request, address: &str, calico_namespace: &str, config: &Layered) -> Result<Rollout> {
+    let address = address.trim_end_matches('/');
     let host = address.strip_prefix("https://").filter(|host| !host.is_empty() && !host.contains(['/', ' ']));
     if host.is_none() {
         let what = format!("`{address}` is no address of an API server that a node can use");
@@ -92,12 +86,18 @@ fn api_server(given: Option<&str>, cluster: &Cluster) -> Result<String> {
             .hint("give it with --api-server https://HOST:PORT; not its ClusterIP, which a host does not reach before kube-proxy runs")
             .into());
     }
-    Ok(address)
+    Ok(Rollout {
+        namespace: request.namespace.clone(),
+        calico_namespace: calico_namespace.to_owned(),
+        image: request.image.clone(),
+        api_server: address.to_owned(),
+        config: yaml(&config.whole_document())?,
+        max_unavailable: request.max_unavailable,
+    })
 }
 
-/// The config of the nodes as YAML.
-fn config(layered: &Layered) -> Result<String> {
-    serde_yaml::to_string(&layered.whole_document()).context("write the config as YAML")
+fn yaml(value: &Value) -> Result<String> {
+    serde_yaml::to_string(value).context("write it as YAML")
 }
 
 /// The VNI of the config, if the cluster has another one.
@@ -141,7 +141,9 @@ pub(crate) fn apply(prepared: &Prepared, limit: Duration, app: &mut App) -> Resu
         app.phase("wave", |app| {
             cluster.apply_object(&daemon_set(rollout, wave, order), false)?;
             let what = format!("wave {} ({order} of {})", wave.name, waves.len());
-            until(app, cluster, deadline, &what, |cluster| is_done(&look(cluster, &rollout.namespace)?, &wave.name))?;
+            until(app, cluster, deadline, &what, |cluster| {
+                is_done(&progress(cluster, &rollout.namespace)?, &wave.name)
+            })?;
             Ok(((), format!("{what} is done")))
         })?;
     }
@@ -207,13 +209,17 @@ fn until(
     }
 }
 
+/// How far the waves in a namespace are, without the nodes that are in none.
+fn progress(cluster: &Cluster, namespace: &str) -> Result<FleetStatus> {
+    Ok(fleet::status(namespace, &cluster.fleet_sets(namespace)?, &cluster.fleet_pods(namespace)?, &[]))
+}
+
 /// How far the rollout in a namespace is.
 ///
 /// # Errors
-/// When the cluster cannot be read.
+/// `FleetAbsent`; when the cluster cannot be read.
 pub(crate) fn look(cluster: &Cluster, namespace: &str) -> Result<FleetStatus> {
-    let sets = cluster.fleet_sets(namespace)?;
-    let pods = cluster.fleet_pods(namespace)?;
+    let (sets, pods) = (sets(cluster, namespace)?, cluster.fleet_pods(namespace)?);
     let nodes: Vec<FleetNode> = cluster.windows_nodes()?;
     let nodes: Vec<(String, bool)> = nodes.into_iter().map(|node| (node.name.clone(), node.is_left_out())).collect();
     Ok(fleet::status(namespace, &sets, &pods, &nodes))
@@ -234,13 +240,18 @@ pub(crate) fn sets(cluster: &Cluster, namespace: &str) -> Result<Vec<DaemonSet>>
     Ok(sets)
 }
 
+/// The waves that `pause`, or its opposite, would change.
+pub(crate) fn other(sets: &[DaemonSet], pause: bool) -> impl Iterator<Item = &DaemonSet> {
+    sets.iter().filter(move |set| set.is_paused() != pause)
+}
+
 /// Lets no further node begin, or lets them begin again. Returns how many waves were changed.
 ///
 /// # Errors
-/// `FleetAbsent`; what the server says.
-pub(crate) fn pause(cluster: &Cluster, namespace: &str, pause: bool) -> Result<usize> {
+/// What the server says.
+pub(crate) fn pause(cluster: &Cluster, namespace: &str, sets: &[DaemonSet], pause: bool) -> Result<usize> {
     let mut changed = 0;
-    for set in sets(cluster, namespace)?.iter().filter(|set| set.is_paused() != pause) {
+    for set in other(sets, pause) {
         match pause {
             true => cluster.pause_wave(namespace, set)?,
             false => cluster.resume_wave(namespace, set)?,
@@ -250,17 +261,20 @@ pub(crate) fn pause(cluster: &Cluster, namespace: &str, pause: bool) -> Result<u
     Ok(changed)
 }
 
+/// The waves of the last rollout, the last one first.
+pub(crate) fn begun(sets: &[DaemonSet]) -> impl Iterator<Item = &DaemonSet> {
+    let last = sets.first().map(DaemonSet::revision);
+    sets.iter().rev().filter(move |set| !set.is_idle() && Some(set.revision()) == last)
+}
+
 /// Returns every wave of the last rollout to what it installed before, the last one first. Returns their names.
 ///
 /// # Errors
-/// `FleetAbsent`; `FleetNoEarlier` if no wave has an earlier revision; what the server says.
-pub(crate) fn rollback(cluster: &Cluster, namespace: &str) -> Result<Vec<String>> {
-    let sets = sets(cluster, namespace)?;
-    let last = sets[0].revision().to_owned();
-    let is_change = |template: &Value| fleet::installs_something(template);
+/// `FleetNoEarlier` if no wave has an earlier revision; what the server says.
+pub(crate) fn rollback(cluster: &Cluster, namespace: &str, sets: &[DaemonSet]) -> Result<Vec<String>> {
     let mut undone = Vec::new();
-    for set in sets.iter().rev().filter(|set| !set.is_idle() && set.revision() == last) {
-        if cluster.undo_wave(namespace, set, is_change)? {
+    for set in begun(sets) {
+        if cluster.undo_wave(namespace, set, fleet::installs_something)? {
             undone.push(set.wave().to_owned());
         }
     }
@@ -273,27 +287,20 @@ pub(crate) fn rollback(cluster: &Cluster, namespace: &str) -> Result<Vec<String>
     Ok(undone)
 }
 
-/// The objects of a rollout for those who apply them themselves: every wave, those after `through` idle; all idle
-/// without it.
+/// The objects of a rollout as YAML, for those who apply them themselves: every wave, those after `through` idle; all
+/// idle without it.
 ///
 /// # Errors
 /// `Usage` when there is no such wave, or the config cannot be written.
-pub(crate) fn render(request: &Request, through: Option<&str>, app: &mut App) -> Result<Vec<Value>> {
+pub(crate) fn render(request: &Request, through: Option<&str>, app: &mut App) -> Result<String> {
     let layered = Sources::named(app, &Source::default()).read(None, &Standing::default())?;
     let namespace = settings::run(&layered, None).connection.calico_namespace;
-    let Some(api_server) = request.api_server.clone() else {
+    let Some(address) = request.api_server.as_deref() else {
         return Err(Fault::new(Exit::Usage, "Usage", "the nodes need the address of the API server")
             .hint("give it with --api-server https://HOST:PORT")
             .into());
     };
-    let rollout = Rollout {
-        namespace: request.namespace.clone(),
-        calico_namespace: namespace.unwrap_or_else(|| "calico-system".into()),
-        image: request.image.clone(),
-        api_server,
-        config: config(&layered)?,
-        max_unavailable: request.max_unavailable,
-    };
+    let rollout = rollout(request, address, namespace.as_deref().unwrap_or("calico-system"), &layered)?;
     let waves = waves(&request.wishes, &[]);
     let begun = match through {
         None => 0,
@@ -312,5 +319,6 @@ pub(crate) fn render(request: &Request, through: Option<&str>, app: &mut App) ->
         let make = if order <= begun { daemon_set } else { idle };
         objects.push(make(&rollout, wave, order));
     }
-    Ok(objects)
+    let documents: Vec<String> = objects.iter().map(yaml).collect::<Result<_>>()?;
+    Ok(documents.join("---\n"))
 }

@@ -24,7 +24,7 @@ impl Node {
 }
 
 impl Malformed {
-    /// Without a position, which the node that is being read adds.
+    /// Without a position, which is added where a node is passed to a type.
     fn somewhere(problem: String) -> Self {
         Self { line: 0, column: 0, problem }
     }
@@ -137,13 +137,12 @@ impl<'de> Deserializer<'de> for &'de Node {
             Value::List(items) => visitor.visit_seq(Items(items.iter())),
             Value::Map(entries) => visitor.visit_map(Fields::of(entries)),
         }
-        .map_err(|error: Malformed| error.at(self))
     }
 
     /// As it is written: a version `3.30` is text where text is expected.
     fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Malformed> {
         match &self.value {
-            Value::Scalar { text, .. } => visitor.visit_borrowed_str(text).map_err(|error: Malformed| error.at(self)),
+            Value::Scalar { text, .. } => visitor.visit_borrowed_str(text),
             _ => self.deserialize_any(visitor),
         }
     }
@@ -174,9 +173,9 @@ impl<'de> Deserializer<'de> for &'de Node {
     /// A field without a value is an empty section.
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Malformed> {
         match &self.value {
-            Value::Null => visitor.visit_map(Fields::of(&[])).map_err(|error| error.at(self)),
+            Value::Null => visitor.visit_map(Fields::of(&[])),
             // serde would read it as the fields in their order.
-            Value::List(_) => Err(Malformed::invalid_type(Unexpected::Seq, &visitor).at(self)),
+            Value::List(_) => Err(Malformed::invalid_type(Unexpected::Seq, &visitor)),
             _ => self.deserialize_any(visitor),
         }
     }
@@ -209,7 +208,6 @@ impl<'de> Deserializer<'de> for &'de Node {
                 .deserialize_enum(name, variants, visitor),
             _ => self.deserialize_any(visitor),
         }
-        .map_err(|error| error.at(self))
     }
 
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Malformed> {

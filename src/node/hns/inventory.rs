@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{KnownNetwork, endpoints, networks, objects, text};
+use super::{Endpoint, KnownNetwork, endpoints, networks, objects, text};
 use crate::facts::physical;
 
 /// What HNS answers: the lists of its networks, endpoints and policy lists.
@@ -84,25 +84,23 @@ pub struct LoadBalancer {
 impl Answers {
     /// Every network, in HNS's order. `owner` says whose each is.
     pub fn inventory(&self, owner: impl Fn(&KnownNetwork) -> &'static str) -> Vec<HnsNetwork> {
-        // Parsed from the same values, so they are in the same order.
         let raw = |list: &Value, id: &str| {
             objects(list).find(|value| text(value, "ID").as_deref() == Some(id)).cloned().unwrap_or_default()
         };
+        let all = endpoints(&self.endpoints);
         let found = networks(&self.networks).into_iter().map(|known| {
             let value = raw(&self.networks, &known.id);
             let mut network = of(&known, &value, owner(&known));
-            let own = endpoints(&self.endpoints).into_iter();
-            let own = own.filter(|endpoint| endpoint.network_id.eq_ignore_ascii_case(&known.id));
-            network.endpoints = own.map(|endpoint| shown(&endpoint, &raw(&self.endpoints, &endpoint.id))).collect();
-            network.load_balancers = self.load_balancers(&network.endpoints);
+            let own = all.iter().filter(|endpoint| endpoint.network_id.eq_ignore_ascii_case(&known.id));
+            network.endpoints = own.map(|endpoint| shown(endpoint, &raw(&self.endpoints, &endpoint.id))).collect();
+            network.load_balancers = self.load_balancers(&network.endpoints, &all);
             network
         });
         found.collect()
     }
 
-    /// The load balancers with a backend among these endpoints.
-    fn load_balancers(&self, of: &[HnsEndpoint]) -> Vec<LoadBalancer> {
-        let all = endpoints(&self.endpoints);
+    /// The load balancers with a backend among these endpoints of a network, of all.
+    fn load_balancers(&self, of: &[HnsEndpoint], all: &[Endpoint]) -> Vec<LoadBalancer> {
         let mut found = Vec::new();
         for list in objects(&self.policy_lists) {
             let references: Vec<String> = objects_or_texts(&list["References"]).collect();
@@ -160,7 +158,7 @@ fn of(known: &KnownNetwork, value: &Value, owner: &'static str) -> HnsNetwork {
     }
 }
 
-fn shown(endpoint: &super::Endpoint, value: &Value) -> HnsEndpoint {
+fn shown(endpoint: &Endpoint, value: &Value) -> HnsEndpoint {
     let policies: Vec<Value> = objects(&value["Policies"]).cloned().collect();
     HnsEndpoint {
         name: endpoint.name.clone(),
