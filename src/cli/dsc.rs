@@ -2,8 +2,6 @@
 //! each operation, with the desired state on stdin; the state of the node is a line of JSON on stdout, and stderr has
 //! only lines of JSON ([docs/dsc.md]).
 
-use std::io::Read as _;
-
 use anyhow::{Context as _, Result};
 use serde_json::{Map, Value, json};
 
@@ -76,8 +74,8 @@ fn print(app: &mut App, line: &(impl serde::Serialize + ?Sized)) {
 
 /// Reads an instance from stdin, as the config of this run. Returns whether Calico must be installed.
 fn read_desired(app: &mut App) -> Result<bool> {
-    let mut text = String::new();
-    std::io::stdin().read_to_string(&mut text).context("read the instance from stdin")?;
+    let bytes = app.stdin.read().context("read the instance from stdin")?;
+    let mut text = std::str::from_utf8(bytes).context("read the instance from stdin")?.to_owned();
     let mut exist = true;
     // What is no object is refused as any other invalid config.
     if let Ok(Value::Object(mut instance)) = yaml::read::<Value>(&text) {
@@ -98,7 +96,7 @@ fn read_desired(app: &mut App) -> Result<bool> {
     }
     if exist || text != "{}" {
         app.global.config.push("-".into());
-        app.stdin = Some(text);
+        app.instance = Some(text);
         // A removal works without a valid config; but what is not an instance must not remove Calico.
         Sources::named(app, &Source::default()).read(None, &Standing::default())?;
     }
@@ -173,6 +171,10 @@ fn set(app: &mut App) -> Result<Ending> {
         true => change::run(ChangeRequest::of(&APPLY), app)?,
         false => uninstall::run(&Uninstall::default(), app)?,
     };
+    if matches!(ending, Ending::Told(_)) {
+        // By the run in session 0.
+        return Ok(ending);
+    }
     let node = app.node()?;
     let mut state = state(&*node)?;
     if let Ending::Result(result) = &ending

@@ -94,7 +94,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
         None => Reporter::new(style, &run),
     };
     let mut app = App::new(cli.global, reporter, args);
-    let ending = match answered(&cli.verb, &app).and_then(|()| dispatch(cli.verb, &mut app)) {
+    let ending = match answered(&cli.verb, &mut app).and_then(|()| dispatch(cli.verb, &mut app)) {
         Ok(ending) => ending,
         Err(error) => Ending::Result(Box::new(RunResult::failed(&error))),
     };
@@ -105,7 +105,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
 
 /// Handles Ctrl-C for a verb that takes time; `logs -f` and `status --watch` end with it, as text without a word, and a
 /// service handles it itself.
-fn answered(verb: &Verb, app: &App) -> Result<()> {
+fn answered(verb: &Verb, app: &mut App) -> Result<()> {
     let endless = matches!(verb, Verb::Logs(_) | Verb::Status(args::Status { watch: true, .. }));
     let plain = endless && app.reporter.is_text()
         || matches!(

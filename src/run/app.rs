@@ -15,6 +15,7 @@ use super::connector::Connector;
 use super::ending::{self, Record};
 use super::options::Global;
 use super::sandbox_env::SandboxEnv;
+use super::stdin::Stdin;
 use super::{Ending, ctrl_c, records};
 use crate::apply::steps::GONE_WITH_REBOOT;
 use crate::fault::{Exit, Fault};
@@ -29,8 +30,9 @@ pub(crate) struct App {
     pub global: Global,
     /// The command line of this run.
     pub args: Vec<OsString>,
-    /// What was read of stdin already: `-c -` is this text then.
-    pub stdin: Option<String>,
+    pub stdin: Rc<Stdin>,
+    /// What `-c -` is, if it is made of what stdin has.
+    pub instance: Option<String>,
     pub run: String,
     pub reporter: Reporter,
     pub connector: Connector,
@@ -47,7 +49,16 @@ impl App {
         let record = Record::new(&global, &reporter);
         let connector = Connector { env: None, changed: Arc::clone(&record.changed) };
         let run = reporter.run().to_owned();
-        Self { global, args, stdin: None, run, reporter, connector, record: Arc::new(Mutex::new(record)) }
+        Self {
+            global,
+            args,
+            stdin: Rc::default(),
+            instance: None,
+            run,
+            reporter,
+            connector,
+            record: Arc::new(Mutex::new(record)),
+        }
     }
 
     /// This command line, for a process that carries it out as a run of this name.
@@ -69,10 +80,14 @@ impl App {
     /// Handles Ctrl-C from here on.
     ///
     /// # Errors
-    /// When the system does not install the handler.
-    pub fn listen(&self) -> Result<()> {
+    /// When the system does not install the handler; when the process that stays with this run has ended.
+    pub fn listen(&mut self) -> Result<()> {
         ending::listen(&self.record)?;
         if self.global.detached_run.is_some() {
+            if self.global.confirmed.is_some() {
+                let taken = Stdin::take_over().context("read what the session has on stdin")?;
+                self.stdin = Rc::new(taken);
+            }
             ctrl_c::hear(ending::on_ctrl_c);
         }
         Ok(())

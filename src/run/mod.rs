@@ -48,6 +48,7 @@ pub(crate) mod services;
 mod session0;
 pub(crate) mod sources;
 pub(crate) mod stage;
+mod stdin;
 pub(crate) mod trial;
 mod trusted_kubeconfigs;
 pub(crate) mod uninstall;

@@ -21,8 +21,6 @@ pub(crate) fn is_due(app: &App, plan: &Plan) -> bool {
     plan.disruption == Disruption::HostNetwork
         && app.global.sandbox.is_none()
         && app.global.detached_run.is_none()
-        // It is read once, and the run reads its config again.
-        && !app.global.config.iter().any(|file| file.as_os_str() == "-")
         && os::is_remote()
 }
 
@@ -66,7 +64,9 @@ pub(crate) fn stay(op: &mut Operation<'_>, plan: &Plan, lock: Lock) -> Result<En
     for (name, value) in app.reporter.screen() {
         command.env(name, value);
     }
-    let os::Escorted { stdin, stdout, stderr } = os::escort(&command).context("start the run without the session")?;
+    let os::Escorted { mut stdin, stdout, stderr } =
+        os::escort(&command).context("start the run without the session")?;
+    app.stdin.hand_over(&mut stdin).context("pass stdin to the run without the session")?;
     ctrl_c::goes_to(stdin);
     let errors = thread::spawn(|| pass_on(stderr, io::stderr()));
     pass_on(stdout, io::stdout());

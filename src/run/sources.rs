@@ -1,7 +1,6 @@
 //! What a run's config is made from: documents, and single fields over them.
 
 use std::collections::BTreeMap;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -12,6 +11,7 @@ use super::app::App;
 use super::connector::GENERATION;
 use super::options::{Source, SourceOrBundle};
 use super::saved::Saved;
+use super::stdin::Stdin;
 use super::verb::{Aim, Base, RESUME, Row, UNINSTALL};
 use crate::agent::trial::Trial;
 use crate::apply::cordon::Cordon;
@@ -54,8 +54,9 @@ impl Choice<'_> {
 pub(crate) struct Sources {
     /// The files that the command line names.
     pub files: Vec<PathBuf>,
-    /// What was read of stdin already.
-    stdin: Option<String>,
+    stdin: Rc<Stdin>,
+    /// What is read instead of stdin.
+    instance: Option<String>,
     overrides: Vec<Override>,
     /// The document of a sandbox, below all others.
     sandbox: Option<Document>,
@@ -82,7 +83,13 @@ impl Sources {
     /// The files, variables and flags of a command line.
     pub fn named(app: &App, source: &Source) -> Self {
         let files = app.global.config.clone();
-        Self { files, stdin: app.stdin.clone(), overrides: overrides(app, source), ..Self::default() }
+        Self {
+            files,
+            stdin: Rc::clone(&app.stdin),
+            instance: app.instance.clone(),
+            overrides: overrides(app, source),
+            ..Self::default()
+        }
     }
 
     /// The same for a run on a node, of this verb.
@@ -154,14 +161,14 @@ impl Sources {
             let file = node.disk(&machines_file());
             if file.exists() {
                 check_trusted(Some(node), &file)?;
-                documents.push(Document { name: machines_file().to_string(), ..read_document(&file, None)? });
+                documents.push(Document { name: machines_file().to_string(), ..read_document(&file)? });
             } else {
                 documents.extend(self.current(node, standing)?);
             }
         }
         for file in &self.files {
             check_trusted(node, file)?;
-            documents.push(read_document(file, self.stdin.as_deref())?);
+            documents.push(self.document(file)?);
         }
         if let Some(access) = &self.access
             && !config::names(&documents, &self.overrides, "spec.kubernetes.kubeconfig")
@@ -169,6 +176,20 @@ impl Sources {
             documents.insert(0, access.clone());
         }
         config::load(&documents, &self.overrides)
+    }
+
+    /// Reads a document that the command line names.
+    fn document(&self, file: &Path) -> Result<Document> {
+        if file.as_os_str() != "-" {
+            return read_document(file);
+        }
+        let bytes = match &self.instance {
+            Some(instance) => instance.as_bytes(),
+            None => {
+                self.stdin.read().map_err(|error| unreadable("cannot read the config from stdin").because(error))?
+            }
+        };
+        document("stdin".into(), bytes)
     }
 
     /// The config of the current generation, if there is one and it is used: what is not named is kept, except what it
@@ -206,23 +227,17 @@ fn check_trusted(node: Option<&dyn Node>, file: &Path) -> Result<()> {
     trust::check(node, file, Use::Read, "the config")
 }
 
-/// Reads a config document from a file, or with `-` from stdin. An empty one is an error: a failed write, or an empty
-/// pipe. `given`: what was read of stdin already.
-fn read_document(file: &Path, given: Option<&str>) -> Result<Document> {
-    let stdin = file.as_os_str() == "-";
-    let name = if stdin { "stdin".to_owned() } else { file.display().to_string() };
-    let mut bytes = Vec::new();
-    let read = match (stdin, given) {
-        (true, Some(given)) => {
-            bytes.extend_from_slice(given.as_bytes());
-            Ok(())
-        }
-        (true, None) => std::io::stdin().read_to_end(&mut bytes).map(drop),
-        (false, _) => std::fs::read(file).map(|read| bytes = read),
-    };
-    let from = if stdin { "the config from stdin".to_owned() } else { format!("the config {name}") };
-    read.map_err(|error| unreadable(format!("cannot read {from}")).because(error))?;
-    let text = encoding::decode(&bytes)
+/// Reads a config document from a file.
+fn read_document(file: &Path) -> Result<Document> {
+    let name = file.display().to_string();
+    let bytes =
+        std::fs::read(file).map_err(|error| unreadable(format!("cannot read the config {name}")).because(error))?;
+    document(name, &bytes)
+}
+
+/// An empty document is an error: a failed write, or an empty pipe.
+fn document(name: String, bytes: &[u8]) -> Result<Document> {
+    let text = encoding::decode(bytes)
         .map_err(|why| unreadable(format!("the config {name} cannot be read: {why}")).hint("save it as UTF-8"))?;
     if text.trim().is_empty() {
         return Err(unreadable(format!("the config {name} is empty")).into());
@@ -237,7 +252,7 @@ fn unreadable(what: impl Into<String>) -> Fault {
 
 /// Returns the version that the machine's own config file names.
 pub(crate) fn version_in_file(node: &dyn Node) -> Option<String> {
-    let document: Value = yaml::read(&read_document(&node.disk(&machines_file()), None).ok()?.text).ok()?;
+    let document: Value = yaml::read(&read_document(&node.disk(&machines_file())).ok()?.text).ok()?;
     document["spec"]["calico"]["version"].as_str().map(str::to_owned)
 }
 

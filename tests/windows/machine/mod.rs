@@ -103,9 +103,13 @@ impl Machine {
     /// Runs a command to its end. Without pipes: a process that it left behind may keep them open, and this would wait
     /// for it.
     fn output(&self, command: &mut Command) -> Output {
+        self.output_with(Stdio::null(), command)
+    }
+
+    fn output_with(&self, stdin: Stdio, command: &mut Command) -> Output {
         let [mut stdout, mut stderr] = [(); 2].map(|()| tempfile::tempfile_in(self.root.path()).unwrap());
         let (out, err) = (stdout.try_clone().unwrap(), stderr.try_clone().unwrap());
-        let status = command.stdin(Stdio::null()).stdout(out).stderr(err).status().unwrap();
+        let status = command.stdin(stdin).stdout(out).stderr(err).status().unwrap();
         let [stdout, stderr] = [&mut stdout, &mut stderr].map(|file| {
             let mut said = Vec::new();
             file.rewind().unwrap();

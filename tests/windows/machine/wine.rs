@@ -1,6 +1,7 @@
 //! A machine that is a Wine prefix: cloned for one test, switched off and removed with it.
 
 use std::fs::{self, File};
+use std::io::{Seek as _, Write as _};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -151,28 +152,43 @@ impl Machine {
     /// Runs the executable in a session that ends with it: what it left there is killed.
     #[track_caller]
     pub fn run_in_session(&self, args: &[&str]) -> Ended {
-        self.run_in(args, &[])
+        self.run_in(Stdio::null(), args, &[])
     }
 
     /// As [`Self::run_in_session`], in a session of SSH.
     #[track_caller]
     pub fn run_over_ssh(&self, args: &[&str]) -> Ended {
-        self.run_in(args, &[SSH])
+        self.run_in(Stdio::null(), args, &[SSH])
     }
 
-    fn run_in(&self, args: &[&str], variables: &[(&str, &str)]) -> Ended {
+    /// As [`Self::run_over_ssh`], with this on stdin.
+    #[track_caller]
+    pub fn tell_over_ssh(&self, args: &[&str], text: &str) -> Ended {
+        self.run_in(self.typed(text), args, &[SSH])
+    }
+
+    fn run_in(&self, stdin: Stdio, args: &[&str], variables: &[(&str, &str)]) -> Ended {
         let exe = self.exe().to_string_lossy();
         let (mut command, code) = self.command_through("session", &exe);
-        let output = self.output(command.args(args).envs(variables.iter().copied()));
+        let output = self.output_with(stdin, command.args(args).envs(variables.iter().copied()));
         Ended::new(code(&output), output)
     }
 
-    /// Starts the executable in a session of SSH, which is killed with the child. Its output goes to the file `said`.
-    pub fn start_over_ssh(&self, args: &[&str], said: &str) -> Child {
+    /// What a program has on stdin.
+    fn typed(&self, text: &str) -> Stdio {
+        let mut stdin = tempfile::tempfile_in(self.root.path()).unwrap();
+        stdin.write_all(text.as_bytes()).unwrap();
+        stdin.rewind().unwrap();
+        stdin.into()
+    }
+
+    /// Starts the executable in a session of SSH, which is killed with the child, with this on stdin. Its output goes
+    /// to the file `said`.
+    pub fn start_over_ssh(&self, args: &[&str], text: &str, said: &str) -> Child {
         let said = File::create(self.disk().join(said)).unwrap();
         let mut command = self.wine("wine");
         command.arg(Self::standins().join("run.exe")).args(["session", r"C:\code", &self.exe_inside()]).args(args);
-        command.envs([SSH]).stdin(Stdio::null()).stdout(said.try_clone().unwrap()).stderr(said).spawn().unwrap()
+        command.envs([SSH]).stdin(self.typed(text)).stdout(said.try_clone().unwrap()).stderr(said).spawn().unwrap()
     }
 
     pub(super) fn command_with_code(&self, program: &str) -> (Command, impl FnOnce(&Output) -> i32) {

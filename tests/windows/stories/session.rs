@@ -89,7 +89,7 @@ fn how_an_install_over_ssh_failed_is_told_there() {
 fn a_connection_that_drops_while_the_network_is_made_does_not_stop_an_install() {
     let Some(house) = House::new() else { return };
     house.order("startup", "exit=1 late\nexit=1 late\nrun");
-    let mut session = house.machine.start_over_ssh(&install(&house, "ndjson"), "test/said");
+    let mut session = house.machine.start_over_ssh(&install(&house, "ndjson"), "", "test/said");
     house.until_started("startup", 1);
     let told = events(&house.read(r"test\said"));
     session.kill().unwrap();
@@ -98,5 +98,38 @@ fn a_connection_that_drops_while_the_network_is_made_does_not_stop_an_install() 
     let run = told[0]["run"].as_str().unwrap();
     let ended = house.run(&format!("status --wait --run {run} -o json")).exits(0).json();
     assert_eq!(ended["result"]["generation"], 1, "{ended:#}");
+    house.until_healthy();
+}
+
+/// As Microsoft's DSC engine calls it: the instance is on stdin, which only the process in the session has.
+#[test]
+fn a_connection_that_drops_does_not_stop_what_dsc_sets() {
+    let Some(house) = House::new() else { return };
+    let mut instance: Value = serde_yaml::from_str(&house.read("node.yaml")).unwrap();
+    instance["spec"]["calico"]["source"] = json!({ "type": "bundle", "path": house.release });
+    house.order("startup", "exit=1 late\nexit=1 late\nrun");
+    let mut session = house.machine.start_over_ssh(&["dsc", "set"], &instance.to_string(), "test/said");
+    house.until_started("startup", 1);
+    session.kill().unwrap();
+    session.wait().unwrap();
+    let ended = house.run("status --wait -o json").json();
+    assert_eq!(ended["generation"], 1, "{ended:#}");
+    house.until_healthy();
+
+    // The removal needs no switch, but takes one away.
+    instance["_exist"] = false.into();
+    let gone = house.machine.tell_over_ssh(&["dsc", "set"], &instance.to_string()).exits(0);
+    let state: Value = serde_json::from_str(&gone.stdout).unwrap_or_else(|_| panic!("one line of state: {gone:?}"));
+    assert_eq!(state, json!({ "_exist": false }));
+    assert_eq!(events(&gone.stderr).len(), gone.stderr.lines().count(), "only lines of JSON: {gone:?}");
+    assert!(!is_service(&house, "CalicoNode"), "{gone:?}");
+}
+
+#[test]
+fn a_config_that_is_piped_over_ssh_is_used_by_the_run_without_the_session() {
+    let Some(house) = House::new() else { return };
+    let words = ["install", "--yes", "-c", "-", "--release", &house.release];
+    let done = house.machine.tell_over_ssh(&words, &house.read("node.yaml")).exits(0);
+    assert!(done.stdout.contains("without the session.") && done.stdout.contains("is running on"), "{done:?}");
     house.until_healthy();
 }
