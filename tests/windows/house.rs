@@ -17,6 +17,8 @@ use http::Method;
 use serde_json::Value;
 use tempfile::TempDir;
 
+#[cfg(not(windows))]
+use crate::api_server::ApiServer;
 use crate::machine::{Ended, Machine, eventually, eventually_every};
 use crate::parts::part;
 use crate::wire::Wire;
@@ -100,7 +102,7 @@ impl House {
 
     pub fn with(version: &str, backend: &str) -> Option<Self> {
         let machine = Machine::new()?;
-        let (_calico, cri) = (part("calico.exe")?, part("cri.exe")?);
+        let (_calico, _cri) = (part("calico.exe")?, part("cri.exe")?);
         let cluster_dir = TempDir::new().unwrap();
         let seed = Seed { calico: version.into(), ..Seed::new(NODE) };
         let cluster = EmbeddedCluster::start(cluster_dir.path(), &seed, &[]).unwrap();
@@ -110,20 +112,39 @@ impl House {
             cluster.as_admin(&Method::PATCH, pool, Some(&routed)).unwrap();
         }
         let wire = Wire::to(cluster.addr());
-        let test = machine.c(TEST);
-        fs::create_dir_all(&test).unwrap();
         let port = |port: u16| format!("https://127.0.0.1:{port}");
         let kubeconfig = cluster.admin_kubeconfig_direct().replace(&port(cluster.addr().port()), &port(wire.port));
-        fs::write(test.join("kubeconfig"), &kubeconfig).unwrap();
         // kubelet's, with which CalicoNode deletes pods that a boot has left without a network.
-        machine.file("k/config", kubeconfig);
-        let config = machine.file("node.yaml", config(version, backend));
+        machine.file("k/config", &kubeconfig);
+        let config = config(version, backend);
+        Some(Self::of(machine, wire, (Some(cluster), cluster_dir), &kubeconfig, (version, &config)))
+    }
+
+    /// A machine with only containerd, and a cluster of its own that does not know it.
+    #[cfg(not(windows))]
+    pub fn bare(server: &ApiServer, version: &str, config: &str) -> Option<Self> {
+        let machine = Machine::new()?;
+        let wire = Wire::to(([127, 0, 0, 1], server.port()).into());
+        Some(Self::of(machine, wire, (None, TempDir::new().unwrap()), &server.kubeconfig(), (version, config)))
+    }
+
+    fn of(
+        machine: Machine,
+        wire: Wire,
+        (cluster, cluster_dir): (Option<EmbeddedCluster>, TempDir),
+        kubeconfig: &str,
+        (version, config): (&str, &str),
+    ) -> Self {
+        let test = machine.c(TEST);
+        fs::create_dir_all(&test).unwrap();
+        fs::write(test.join("kubeconfig"), kubeconfig).unwrap();
+        let config = machine.file("node.yaml", config);
         let release = machine.file(&format!("calico-windows-{version}.zip"), release(version));
-        machine.file("test/cri.exe", fs::read(cri).unwrap());
-        let (cluster, gone) = (Arc::new(RwLock::new(Some(cluster))), Arc::new(AtomicBool::new(false)));
+        machine.file("test/cri.exe", fs::read(part("cri.exe").expect("it was there")).unwrap());
+        let (cluster, gone) = (Arc::new(RwLock::new(cluster)), Arc::new(AtomicBool::new(false)));
         let (served, over) = (Arc::clone(&cluster), Arc::clone(&gone));
         std::thread::spawn(move || play_kubelet(&test, &served, &over));
-        Some(Self { machine, wire, cluster, config, release, cluster_dir, gone })
+        Self { machine, wire, cluster, config, release, cluster_dir, gone }
     }
 
     /// The API server, for changes by others in the cluster.
@@ -416,7 +437,7 @@ spec:
 
 /// A loopback port for Felix's health: all machines of the tests share this host's. Below the ports that Linux assigns
 /// to connections, since Felix listens only later.
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = 20_000 + u16::try_from(std::process::id() % 100).unwrap() * 100;
     let free = |port: &u16| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok();

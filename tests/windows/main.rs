@@ -16,6 +16,9 @@ mod machine;
 mod parts;
 #[cfg(not(windows))]
 mod picture;
+#[cfg(not(windows))]
+#[path = "../it/real/seed.rs"]
+mod seed;
 mod stories;
 #[cfg(not(windows))]
 #[path = "../it/tokens.rs"]

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use calicoctl_win::cluster::Cluster;
 use calicoctl_win::settings::Limits;
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -48,12 +49,13 @@ impl ApiServer {
         let dir = TempDir::new().unwrap();
         let [etcd_port, peer_port, port] = free_ports();
         let etcd_url = format!("http://127.0.0.1:{etcd_port}");
-        let key = rcgen::KeyPair::generate().unwrap();
+        let key = KeyPair::generate().unwrap();
         let at = |name: &str| dir.path().join(name).display().to_string();
         fs::write(at("accounts.key"), key.serialize_pem()).unwrap();
         fs::write(at("accounts.pub"), key.public_key_pem()).unwrap();
         fs::write(at("tokens"), format!("{ADMIN},{ADMIN},{ADMIN},system:masters\n{users}")).unwrap();
         fs::write(at("audit.yaml"), AUDIT).unwrap();
+        write_certificates(dir.path());
         let etcd = run(
             &etcd,
             &[
@@ -70,6 +72,10 @@ impl ApiServer {
             "--bind-address=127.0.0.1".into(),
             format!("--secure-port={port}"),
             format!("--cert-dir={}", at("certs")),
+            format!("--tls-cert-file={}", at("server.crt")),
+            format!("--tls-private-key-file={}", at("server.key")),
+            format!("--client-ca-file={}", at("ca.crt")),
+            "--enable-bootstrap-token-auth=true".into(),
             "--service-account-issuer=https://kubernetes.default.svc".into(),
             format!("--service-account-key-file={}", at("accounts.pub")),
             format!("--service-account-signing-key-file={}", at("accounts.key")),
@@ -83,9 +89,7 @@ impl ApiServer {
             format!("--audit-log-path={}", at("audit.log")),
         ];
         let server = run(&apiserver, &arguments, &dir.path().join("kube-apiserver.log"));
-        let certificate = dir.path().join("certs/apiserver.crt");
-        until("the API server's certificate", || certificate.is_file().then_some(()));
-        fs::write(at("kubeconfig"), kubeconfig(&certificate, port, ADMIN)).unwrap();
+        fs::write(at("kubeconfig"), kubeconfig(Path::new(&at("ca.crt")), port, ADMIN)).unwrap();
         let limits = Limits { timeout: Duration::from_secs(20), retries: 0 };
         let client = Cluster::open(Some(Path::new(&at("kubeconfig"))), None, limits).unwrap();
         let started = Self { dir, programs: vec![etcd], server, command: (apiserver, arguments), port, client };
@@ -122,7 +126,11 @@ impl ApiServer {
 
     /// The kubeconfig of a user.
     pub fn kubeconfig_of(&self, user: &str) -> String {
-        kubeconfig(&self.file("certs/apiserver.crt"), self.port, user)
+        kubeconfig(&self.file("ca.crt"), self.port, user)
+    }
+
+    pub const fn port(&self) -> u16 {
+        self.port
     }
 
     /// An object that is there.
@@ -178,10 +186,27 @@ pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// The server's own certificate file has its authority too.
-fn kubeconfig(certificate: &Path, port: u16, token: &str) -> String {
+/// The cluster's CA, which kube-controller-manager signs kubelets' certificates with, and the server's own certificate.
+fn write_certificates(dir: &Path) {
+    let params = |name: &str, names: Vec<String>| {
+        let mut params = CertificateParams::new(names).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params
+    };
+    let (ca_key, key) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
+    let mut ca = params("kubernetes", Vec::new());
+    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    ca.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyCertSign];
+    fs::write(dir.join("ca.crt"), ca.self_signed(&ca_key).unwrap().pem()).unwrap();
+    fs::write(dir.join("ca.key"), ca_key.serialize_pem()).unwrap();
+    let own = params("kube-apiserver", vec!["127.0.0.1".into()]);
+    fs::write(dir.join("server.crt"), own.signed_by(&key, &Issuer::new(ca, ca_key)).unwrap().pem()).unwrap();
+    fs::write(dir.join("server.key"), key.serialize_pem()).unwrap();
+}
+
+fn kubeconfig(authority: &Path, port: u16, token: &str) -> String {
     use base64::Engine as _;
-    let authority = base64::engine::general_purpose::STANDARD.encode(fs::read(certificate).unwrap());
+    let authority = base64::engine::general_purpose::STANDARD.encode(fs::read(authority).unwrap());
     let document = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "tests",
         "clusters": [{ "name": "tests", "cluster": {

@@ -1,20 +1,16 @@
-//! A real cluster with Calico on its Linux nodes and a Windows node that has joined. Its objects are those of the
-//! embedded cluster, so that a real server's admission judges them too.
+//! A real cluster with Calico on its Linux nodes and a Windows node that has joined.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
+use std::fs;
 use std::path::Path;
-use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use calicoctl_win::sandbox::cluster::{EmbeddedCluster, Layout, Seed};
+use calicoctl_win::sandbox::cluster::{Layout, Seed};
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
-use super::api_server::{ApiServer, free_ports, until};
+use super::api_server::{ApiServer, until};
 use super::parts::part;
 use crate::lab::{Lab, Output};
-use crate::{project, read};
 
 pub const NODE: &str = "win-a1";
 
@@ -26,32 +22,6 @@ pub const NEIGHBOUR: &str = "neighbour";
 
 /// kubelet of the node.
 const KUBELET: &str = "kubelet-of-win-a1";
-
-/// kubelet says that it runs on Linux; the server stores another answer, whenever it says so.
-const ON_WINDOWS: &str = r#"
-apiVersion: admissionregistration.k8s.io/v1
-kind: MutatingAdmissionPolicy
-metadata: {name: on-windows}
-spec:
-  failurePolicy: Fail
-  reinvocationPolicy: Never
-  matchConstraints:
-    resourceRules:
-    - {apiGroups: [""], apiVersions: [v1], operations: [CREATE, UPDATE], resources: [nodes, nodes/status]}
-  matchConditions: [{name: node, expression: object.metadata.name == "win-a1"}]
-  mutations:
-  - patchType: ApplyConfiguration
-    applyConfiguration:
-      expression: >-
-        Object{status: Object.status{nodeInfo: Object.status.nodeInfo{
-          operatingSystem: "windows", osImage: "Windows Server 2022 Datacenter", kernelVersion: "10.0.20348.2700",
-          containerRuntimeVersion: "containerd://1.7.27"}}}
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: MutatingAdmissionPolicyBinding
-metadata: {name: on-windows}
-spec: {policyName: on-windows}
-"#;
 
 /// What a cluster is to have.
 #[derive(Clone, Copy)]
@@ -91,109 +61,26 @@ impl RealCluster {
             "{OPERATOR},{OPERATOR},{OPERATOR},\"calicoctl-win\"\n{NEIGHBOUR},{NEIGHBOUR},{NEIGHBOUR},\"calicoctl-win\"\n{KUBELET},system:node:{NODE},{KUBELET},\"system:nodes\"\n"
         );
         let mut server = ApiServer::with_users(&users)?;
-        let admin = server.file("kubeconfig").display().to_string();
-        let [secure] = free_ports();
-        server.beside(
-            &manager,
-            &[
-                format!("--kubeconfig={admin}"),
-                format!("--authentication-kubeconfig={admin}"),
-                format!("--authorization-kubeconfig={admin}"),
-                format!("--service-account-private-key-file={}", server.file("accounts.key").display()),
-                format!("--root-ca-file={}", server.file("certs/apiserver.crt").display()),
-                "--use-service-account-credentials=true".into(),
-                "--leader-elect=false".into(),
-                "--bind-address=127.0.0.1".into(),
-                format!("--secure-port={secure}"),
-                // No kubelet answers for the Linux node: its pod remains anyway.
-                "--controllers=*,-taint-eviction-controller".into(),
-            ],
-            "kube-controller-manager.log",
-        );
+        server.control(&manager);
         let lab = Lab::new();
         let mut cluster = Self { server, lab, kind, _turn: turn };
-        cluster.define();
-        cluster.seed();
+        let wanted = Seed { layout: kind.layout, calico: release(kind.layout).into(), ..Seed::new(NODE) };
+        cluster.server.define(kind.layout);
+        cluster.server.seed(&wanted, kind.namespace);
         cluster.join(&kubemark);
         cluster.lab.write("kubeconfig", cluster.server.kubeconfig_of(OPERATOR));
         cluster.bind_pods();
         Some(cluster)
     }
 
-    /// Calico's own definitions, of its release.
-    fn define(&self) {
-        let file = match self.kind.layout {
-            Layout::V1 => "crd.projectcalico.org-v1.yaml",
-            Layout::V3 => "projectcalico.org-v3.yaml",
-        };
-        let path = project().join("tests/fixtures/calico-crds").join(file);
-        self.kubectl(&["apply", "--server-side", "-f", path.to_str().unwrap()], "");
-        self.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"], "");
-    }
-
-    /// The objects of the embedded cluster, and the rights of docs/rbac.yaml.
-    fn seed(&self) {
-        let dir = TempDir::new().unwrap();
-        let seed = Seed { layout: self.kind.layout, calico: release(self.kind.layout).into(), ..Seed::new(NODE) };
-        drop(EmbeddedCluster::start(dir.path(), &seed, &[]).unwrap());
-        let saved: Value = serde_json::from_str(&fs::read_to_string(dir.path().join("cluster.json")).unwrap()).unwrap();
-        let moved = |text: &str| match self.kind.namespace {
-            "calico-system" => text.to_owned(),
-            other => text.replace("calico-system", other),
-        };
-        let mut wanted: Vec<(String, Value)> =
-            saved["objects"].as_array().unwrap().iter().filter_map(new_object).collect();
-        // What is in a namespace needs it.
-        wanted.sort_by_key(|(path, _)| path != "/api/v1/namespaces");
-        for (path, object) in &wanted {
-            let object: Value = serde_json::from_str(&moved(&object.to_string())).unwrap();
-            // An object that the server does not take is a mistake of the embedded cluster's.
-            let made =
-                self.server.client().post::<_, Value>(&format!("{}?fieldValidation=Strict", moved(path)), &object);
-            if let Err(error) = made {
-                let text = format!("{error:#}");
-                assert!(text.contains("already exists"), "{path}: {text}\n{object:#}");
-            }
-        }
-        let linux = saved["objects"].as_array().unwrap().iter().map(|entry| &entry[1]);
-        let linux =
-            linux.into_iter().find(|object| object["kind"] == "Node" && object["metadata"]["name"] == "linux-1");
-        let status = json!({ "status": linux.unwrap()["status"] });
-        self.server.patch("/api/v1/nodes/linux-1/status", &status);
-        self.kubectl(&["apply", "--server-side", "--force-conflicts", "-f", "-"], &moved(&read("docs/rbac.yaml")));
-    }
-
     /// kubelet's own code registers the node and runs its pods, without containers. It says that it is Linux.
     fn join(&mut self, kubemark: &Path) {
-        self.kubectl(&["apply", "-f", "-"], ON_WINDOWS);
-        // kubelet repeats what it says only every five minutes, so the policy must have taken effect.
-        let node = json!({ "metadata": { "name": NODE } });
-        until("the policy to take effect", || {
-            let tried: Value = self.server.post("/api/v1/nodes?dryRun=All", &node);
-            (tried["status"]["nodeInfo"]["operatingSystem"] == "windows").then_some(())
-        });
+        self.server.on_windows("");
         let kubeconfig = self.server.file("kubelet-kubeconfig");
         fs::write(&kubeconfig, self.server.kubeconfig_of(KUBELET)).unwrap();
-        let [port] = free_ports();
-        self.server.beside(
-            kubemark,
-            &[
-                "--morph=kubelet".into(),
-                format!("--name={NODE}"),
-                format!("--kubeconfig={}", kubeconfig.display()),
-                format!("--kubelet-port={port}"),
-                "--kubelet-read-only-port=0".into(),
-                "--use-host-image-service=false".into(),
-            ],
-            "kubemark.log",
-        );
+        self.server.start_kubemark(kubemark, NODE, &kubeconfig);
         let path = format!("/api/v1/nodes/{NODE}");
-        let node = until("the node to be Ready", || {
-            let node: Value = self.server.client().get(&path).ok().flatten()?;
-            let conditions = node["status"]["conditions"].as_array()?.clone();
-            let is_ready = conditions.iter().any(|one| one["type"] == "Ready" && one["status"] == "True");
-            is_ready.then_some(node)
-        });
+        let node = self.server.until_ready(NODE);
         let windows = json!({ "metadata": { "labels": {
             "kubernetes.io/os": "windows", "node.kubernetes.io/windows-build": "10.0.20348" } } });
         self.server.patch(&path, &windows);
@@ -243,19 +130,7 @@ impl RealCluster {
     /// Runs kubectl with all rights; it must succeed.
     #[track_caller]
     pub fn kubectl(&self, arguments: &[&str], input: &str) -> String {
-        self.try_kubectl(arguments, input).unwrap_or_else(|said| panic!("kubectl {arguments:?}: {said}"))
-    }
-
-    /// The same; returns what kubectl says if it fails.
-    pub fn try_kubectl(&self, arguments: &[&str], input: &str) -> Result<String, String> {
-        let file = self.lab.path("kubectl-input");
-        fs::write(&file, input).unwrap();
-        let mut command = Command::new(part("kubectl").expect("it was there"));
-        command.args(arguments).stdin(File::open(file).unwrap());
-        command.env("KUBECONFIG", self.server.file("kubeconfig")).env("HOME", self.lab.path("tmp"));
-        let output = command.output().unwrap();
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+        self.server.kubectl(arguments, input)
     }
 
     /// Runs `calicoctl-win WORDS` on the node as the operator.
@@ -295,7 +170,7 @@ impl RealCluster {
 impl Drop for RealCluster {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            println!("{:?}", self.try_kubectl(&["get", "nodes,pods", "-A", "-o", "wide"], ""));
+            println!("{:?}", self.server.try_kubectl(&["get", "nodes,pods", "-A", "-o", "wide"], ""));
             for name in ["kube-apiserver", "kube-controller-manager", "kubemark"] {
                 let text = fs::read_to_string(self.server.file(&format!("{name}.log"))).unwrap_or_default();
                 let lines: Vec<&str> = text.lines().collect();
@@ -303,51 +178,4 @@ impl Drop for RealCluster {
             }
         }
     }
-}
-
-/// Where a saved object is created, and the object without what a server sets. None if a real server, a controller or
-/// kubelet makes it by itself.
-fn new_object(entry: &Value) -> Option<(String, Value)> {
-    let (key, mut object) = (&entry[0], entry[1].clone());
-    let name = key["name"].as_str()?;
-    let is_wanted = match object["kind"].as_str()? {
-        "ClusterRole" | "ClusterRoleBinding" => name == "calico-node",
-        "ConfigMap" => name != "kube-root-ca.crt",
-        "CustomResourceDefinition" | "Installation" | "Pod" | "ReplicaSet" | "Secret" | "ServiceCIDR" => false,
-        "Node" => name == "linux-1",
-        "Service" => name != "kubernetes",
-        "ServiceAccount" => name != "default",
-        _ => true,
-    };
-    if !is_wanted {
-        return None;
-    }
-    object.as_object_mut()?.remove("status");
-    for set in ["uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "ownerReferences"] {
-        object["metadata"].as_object_mut()?.remove(set);
-    }
-    if object["kind"] == "PodDisruptionBudget" {
-        // No other node takes the pods that are evicted.
-        object["spec"]["maxUnavailable"] = 3.into();
-    }
-    if object["kind"] == "Deployment" {
-        object["spec"]["replicas"] = 3.into();
-    }
-    if let Some(pod) = object.pointer_mut("/spec/template/spec") {
-        pod["automountServiceAccountToken"] = false.into();
-        // The kubelet of the tests is Linux's, and refuses pods for another system.
-        if pod["nodeSelector"]["kubernetes.io/os"] == "windows" {
-            pod["nodeSelector"] = json!({ "kubernetes.io/hostname": NODE });
-        }
-    }
-    let version = object["apiVersion"].as_str()?;
-    let root = if version == "v1" { "/api/v1".to_owned() } else { format!("/apis/{version}") };
-    let plural = key["kind"].as_str()?.split('.').next()?;
-    let namespace = key["namespace"].as_str()?;
-    let path = if namespace.is_empty() {
-        format!("{root}/{plural}")
-    } else {
-        format!("{root}/namespaces/{namespace}/{plural}")
-    };
-    Some((path, object))
 }

@@ -12,7 +12,7 @@ const PODS: &str = "/api/v1/namespaces/calicoctl-win/pods";
 impl RealCluster {
     /// Applies a manifest, whose unknown fields are errors. Returns what a server that refuses it says.
     fn applies(&self, manifest: &str) -> Result<String, String> {
-        self.try_kubectl(&["apply", "--server-side", "--validate=strict", "-f", "-"], manifest)
+        self.server.try_kubectl(&["apply", "--server-side", "--validate=strict", "-f", "-"], manifest)
     }
 }
 

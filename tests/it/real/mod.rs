@@ -14,5 +14,6 @@ mod hostprocess;
 mod parts;
 mod restarts;
 mod schemas;
+mod seed;
 mod stories;
 mod verify;

@@ -11,6 +11,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 cc=${CC_STANDINS:-x86_64-w64-mingw32-gcc}
 flags=(-std=gnu11 -O1 -s -Wall -Wextra -Werror -D_WIN32_WINNT=0x0A00 -static -Wl,--no-insert-timestamp)
 "$cc" "${flags[@]}" -o "$out/kubelet.exe" plain.c steer.c
+"$cc" "${flags[@]}" -o "$out/kubelet-at-first.exe" kubelet_at_first.c steer.c
 "$cc" "${flags[@]}" -o "$out/run.exe" run.c -ladvapi32
 "$cc" "${flags[@]}" -shared -o "$out/pdh.dll" pdh.c
 "${WINDRES:-${cc%gcc}windres}" containerd.rc "$out/containerd.o"

@@ -65,12 +65,12 @@ winkernel:
         self.read(&format!("test/{name}")).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    fn calico_ep(&self) -> Value {
+    pub(super) fn calico_ep(&self) -> Value {
         self.hns_table("hns.endpoints").into_iter().find(|endpoint| endpoint["Name"] == "Calico_ep").unwrap()
     }
 
     /// Waits until HNS balances what goes to the Service from Calico's host endpoint, on the network that is there.
-    fn until_balanced(&self, vip: &str) {
+    pub(super) fn until_balanced(&self, vip: &str) {
         eventually_every(Duration::from_millis(250), "a load balancer of the Service", SOON, || {
             let calico = self.hns()["Calico"]["ID"].clone();
             let endpoints = self.hns_table("hns.endpoints");
@@ -94,12 +94,16 @@ fn backends(pods: &[&str]) -> Value {
     pods.iter().map(backend).collect()
 }
 
-/// The Node, and a Service with these backends.
-fn web(cluster: &ApiServer, pods: &[&str]) {
+/// The Node.
+fn node(cluster: &ApiServer) {
     let node = json!({ "metadata": { "name": NODE, "labels": { "kubernetes.io/os": "windows" } } });
     cluster.post("/api/v1/nodes", &node);
     let addresses = json!({ "status": { "addresses": [{ "type": "InternalIP", "address": NODE_IP }] } });
     cluster.patch(&format!("/api/v1/nodes/{NODE}/status"), &addresses);
+}
+
+/// A Service with these backends.
+pub(super) fn web(cluster: &ApiServer, pods: &[&str]) {
     let service = json!({ "metadata": { "name": "web" }, "spec": {
         "clusterIP": WEB_IP, "ports": [{ "port": 80, "targetPort": 8080 }] } });
     cluster.post("/api/v1/namespaces/default/services", &service);
@@ -116,6 +120,7 @@ fn kube_proxy_balances_on_our_network_and_on_the_next_one() {
     let Some(program) = part("kube-proxy.exe") else { return };
     let Some(cluster) = ApiServer::start() else { return };
     let Some(house) = House::joined() else { return };
+    node(&cluster);
     web(&cluster, &["192.168.10.9"]);
     house.machine.file("test/kube-proxy-kubeconfig", cluster.kubeconfig());
 

@@ -18,10 +18,10 @@ const SERVICE_KEY: &str = r"HKLM\SYSTEM\CurrentControlSet\Services\kubelet";
 const ROOT: &str = r"C:\k\kubelet-data";
 
 /// A container runtime on this host: it has no containers.
-struct Runtime(Child);
+pub(super) struct Runtime(Child);
 
 impl Runtime {
-    fn start(program: &Path, house: &House, port: u16) -> Self {
+    pub(super) fn start(program: &Path, house: &House, port: u16) -> Self {
         let socket = house.test_file("runtime.sock");
         let mut command = Command::new(program);
         command.arg(socket).arg(format!("127.0.0.1:{port}")).stdin(Stdio::piped());
@@ -38,7 +38,7 @@ impl Drop for Runtime {
 
 impl House {
     /// What kubelet reads on a Windows machine and Wine does not have.
-    fn ready_for_kubelet(&self) {
+    pub(super) fn ready_for_kubelet(&self) {
         self.machine.file("k/pdh.dll", standin("pdh.dll"));
         for (key, name, kind, value) in [
             (r"HKLM\SYSTEM\HardwareConfig", "LastConfig", "REG_SZ", "{4C4C4544-0042-3510-8052-B4C04F4B4D32}"),

@@ -45,3 +45,5 @@ mod standins;
 mod upgrade;
 #[cfg(not(windows))]
 mod verify;
+#[cfg(not(windows))]
+mod whole_node;
