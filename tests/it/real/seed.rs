@@ -58,6 +58,8 @@ impl ApiServer {
             // No kubelet answers for the Linux node: its pod remains anyway.
             "--controllers=*,-taint-eviction-controller".into(),
         ];
+        // It ends if the server is not ready ten seconds after its start.
+        until("the API server to be ready", || self.try_kubectl(&["get", "--raw", "/readyz"], "").ok());
         self.beside(manager, &arguments, "kube-controller-manager.log");
     }
 
