@@ -116,7 +116,6 @@ fn a_connection_that_drops_does_not_stop_what_dsc_sets() {
     assert_eq!(ended["generation"], 1, "{ended:#}");
     house.until_healthy();
 
-    // The removal needs no switch, but takes one away.
     instance["_exist"] = false.into();
     let gone = house.machine.tell_over_ssh(&["dsc", "set"], &instance.to_string()).exits(0);
     let state: Value = serde_json::from_str(&gone.stdout).unwrap_or_else(|_| panic!("one line of state: {gone:?}"));
