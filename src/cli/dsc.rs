@@ -96,7 +96,7 @@ fn read_desired(app: &mut App) -> Result<bool> {
     }
     if exist || text != "{}" {
         app.global.config.push("-".into());
-        app.instance = Some(text);
+        app.stdin.means(text);
         // A removal works without a valid config; but what is not an instance must not remove Calico.
         Sources::named(app, &Source::default()).read(None, &Standing::default())?;
     }

@@ -31,8 +31,6 @@ pub(crate) struct App {
     /// The command line of this run.
     pub args: Vec<OsString>,
     pub stdin: Rc<Stdin>,
-    /// What `-c -` is, if it is made of what stdin has.
-    pub instance: Option<String>,
     pub run: String,
     pub reporter: Reporter,
     pub connector: Connector,
@@ -49,16 +47,8 @@ impl App {
         let record = Record::new(&global, &reporter);
         let connector = Connector { env: None, changed: Arc::clone(&record.changed) };
         let run = reporter.run().to_owned();
-        Self {
-            global,
-            args,
-            stdin: Rc::default(),
-            instance: None,
-            run,
-            reporter,
-            connector,
-            record: Arc::new(Mutex::new(record)),
-        }
+        let stdin = Rc::default();
+        Self { global, args, stdin, run, reporter, connector, record: Arc::new(Mutex::new(record)) }
     }
 
     /// This command line, for a process that carries it out as a run of this name.

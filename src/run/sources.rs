@@ -55,8 +55,6 @@ pub(crate) struct Sources {
     /// The files that the command line names.
     pub files: Vec<PathBuf>,
     stdin: Rc<Stdin>,
-    /// What is read instead of stdin.
-    instance: Option<String>,
     overrides: Vec<Override>,
     /// The document of a sandbox, below all others.
     sandbox: Option<Document>,
@@ -83,13 +81,7 @@ impl Sources {
     /// The files, variables and flags of a command line.
     pub fn named(app: &App, source: &Source) -> Self {
         let files = app.global.config.clone();
-        Self {
-            files,
-            stdin: Rc::clone(&app.stdin),
-            instance: app.instance.clone(),
-            overrides: overrides(app, source),
-            ..Self::default()
-        }
+        Self { files, stdin: Rc::clone(&app.stdin), overrides: overrides(app, source), ..Self::default() }
     }
 
     /// The same for a run on a node, of this verb.
@@ -183,12 +175,8 @@ impl Sources {
         if file.as_os_str() != "-" {
             return read_document(file);
         }
-        let bytes = match &self.instance {
-            Some(instance) => instance.as_bytes(),
-            None => {
-                self.stdin.read().map_err(|error| unreadable("cannot read the config from stdin").because(error))?
-            }
-        };
+        let bytes = self.stdin.config();
+        let bytes = bytes.map_err(|error| unreadable("cannot read the config from stdin").because(error))?;
         document("stdin".into(), bytes)
     }
 
