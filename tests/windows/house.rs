@@ -102,7 +102,6 @@ impl House {
 
     pub fn with(version: &str, backend: &str) -> Option<Self> {
         let machine = Machine::new()?;
-        let (_calico, _cri) = (part("calico.exe")?, part("cri.exe")?);
         let cluster_dir = TempDir::new().unwrap();
         let seed = Seed { calico: version.into(), ..Seed::new(NODE) };
         let cluster = EmbeddedCluster::start(cluster_dir.path(), &seed, &[]).unwrap();
@@ -117,7 +116,7 @@ impl House {
         // kubelet's, with which CalicoNode deletes pods that a boot has left without a network.
         machine.file("k/config", &kubeconfig);
         let config = config(version, backend);
-        Some(Self::of(machine, wire, (Some(cluster), cluster_dir), &kubeconfig, (version, &config)))
+        Self::of(machine, wire, Some(cluster), cluster_dir, &kubeconfig, version, &config)
     }
 
     /// A machine with only containerd, and a cluster of its own that does not know it.
@@ -125,26 +124,29 @@ impl House {
     pub fn bare(server: &ApiServer, version: &str, config: &str) -> Option<Self> {
         let machine = Machine::new()?;
         let wire = Wire::to(([127, 0, 0, 1], server.port()).into());
-        Some(Self::of(machine, wire, (None, TempDir::new().unwrap()), &server.kubeconfig(), (version, config)))
+        Self::of(machine, wire, None, TempDir::new().unwrap(), &server.kubeconfig(), version, config)
     }
 
     fn of(
         machine: Machine,
         wire: Wire,
-        (cluster, cluster_dir): (Option<EmbeddedCluster>, TempDir),
+        cluster: Option<EmbeddedCluster>,
+        cluster_dir: TempDir,
         kubeconfig: &str,
-        (version, config): (&str, &str),
-    ) -> Self {
+        version: &str,
+        config: &str,
+    ) -> Option<Self> {
+        let (_calico, cri) = (part("calico.exe")?, part("cri.exe")?);
         let test = machine.c(TEST);
         fs::create_dir_all(&test).unwrap();
         fs::write(test.join("kubeconfig"), kubeconfig).unwrap();
         let config = machine.file("node.yaml", config);
         let release = machine.file(&format!("calico-windows-{version}.zip"), release(version));
-        machine.file("test/cri.exe", fs::read(part("cri.exe").expect("it was there")).unwrap());
+        machine.file("test/cri.exe", fs::read(cri).unwrap());
         let (cluster, gone) = (Arc::new(RwLock::new(cluster)), Arc::new(AtomicBool::new(false)));
         let (served, over) = (Arc::clone(&cluster), Arc::clone(&gone));
         std::thread::spawn(move || play_kubelet(&test, &served, &over));
-        Self { machine, wire, cluster, config, release, cluster_dir, gone }
+        Some(Self { machine, wire, cluster, config, release, cluster_dir, gone })
     }
 
     /// The API server, for changes by others in the cluster.

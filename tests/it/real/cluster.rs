@@ -75,15 +75,10 @@ impl RealCluster {
 
     /// kubelet's own code registers the node and runs its pods, without containers. It says that it is Linux.
     fn join(&mut self, kubemark: &Path) {
-        self.server.on_windows("");
+        self.server.on_windows(None);
         let kubeconfig = self.server.file("kubelet-kubeconfig");
         fs::write(&kubeconfig, self.server.kubeconfig_of(KUBELET)).unwrap();
-        self.server.start_kubemark(kubemark, NODE, &kubeconfig);
-        let path = format!("/api/v1/nodes/{NODE}");
-        let node = self.server.until_ready(NODE);
-        let windows = json!({ "metadata": { "labels": {
-            "kubernetes.io/os": "windows", "node.kubernetes.io/windows-build": "10.0.20348" } } });
-        self.server.patch(&path, &windows);
+        let node = self.server.start_kubemark(kubemark, NODE, &kubeconfig);
         // The machine has the addresses that kubelet found on this host.
         let addresses = node["status"]["addresses"].as_array().unwrap();
         let internal = addresses.iter().find(|one| one["type"] == "InternalIP").unwrap();

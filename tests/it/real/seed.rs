@@ -104,12 +104,10 @@ impl ApiServer {
         self.kubectl(&["apply", "--server-side", "--force-conflicts", "-f", "-"], &moved(&read("docs/rbac.yaml")));
     }
 
-    /// Makes the server store of the node win-a1 that it runs Windows, and `address` if there is one.
-    pub fn on_windows(&self, address: &str) {
-        let address = match address {
-            "" => String::new(),
-            one => format!(", addresses: [Object.status.addresses{{type: \"InternalIP\", address: \"{one}\"}}]"),
-        };
+    /// Makes the server store of the node win-a1 that it runs Windows, and this address instead of kubelet's.
+    pub fn on_windows(&self, address: Option<&str>) {
+        let field = |one| format!(", addresses: [Object.status.addresses{{type: \"InternalIP\", address: \"{one}\"}}]");
+        let address = address.map(field).unwrap_or_default();
         self.kubectl(&["apply", "-f", "-"], &ON_WINDOWS.replace("ADDRESS", &address));
         // kubelet repeats what it says only every five minutes, so the policy must have taken effect.
         let node = json!({ "metadata": { "name": "win-a1" } });
@@ -119,8 +117,9 @@ impl ApiServer {
         });
     }
 
-    /// kubelet's own code registers the node and runs its pods, without containers.
-    pub fn start_kubemark(&mut self, kubemark: &Path, node: &str, kubeconfig: &Path) {
+    /// kubelet's own code registers the node and runs its pods, without containers. It is for Linux: the label is set
+    /// when the Node is Ready. Returns the Node as it was then.
+    pub fn start_kubemark(&mut self, kubemark: &Path, node: &str, kubeconfig: &Path) -> Value {
         let [port] = free_ports();
         self.beside(
             kubemark,
@@ -134,16 +133,17 @@ impl ApiServer {
             ],
             "kubemark.log",
         );
-    }
-
-    /// Waits until a Node is Ready; returns it.
-    pub fn until_ready(&self, node: &str) -> Value {
-        until("the node to be Ready", || {
-            let node: Value = self.client().get(&format!("/api/v1/nodes/{node}")).ok().flatten()?;
+        let path = format!("/api/v1/nodes/{node}");
+        let ready = until("the node to be Ready", || {
+            let node: Value = self.client().get(&path).ok().flatten()?;
             let conditions = node["status"]["conditions"].as_array()?.clone();
             let is_ready = conditions.iter().any(|one| one["type"] == "Ready" && one["status"] == "True");
             is_ready.then_some(node)
-        })
+        });
+        let windows = json!({ "metadata": { "labels": {
+            "kubernetes.io/os": "windows", "node.kubernetes.io/windows-build": "10.0.20348" } } });
+        self.patch(&path, &windows);
+        ready
     }
 
     /// Runs kubectl with all rights; it must succeed.

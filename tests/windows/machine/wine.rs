@@ -158,7 +158,7 @@ impl Machine {
     /// As [`Self::run_in_session`], in a session of SSH.
     #[track_caller]
     pub fn run_over_ssh(&self, args: &[&str]) -> Ended {
-        self.run_in(Stdio::null(), args, &[SSH])
+        self.tell_over_ssh(args, "")
     }
 
     /// As [`Self::run_over_ssh`], with this on stdin.

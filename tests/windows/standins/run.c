@@ -12,22 +12,9 @@
  *
  * tells the services that Windows shuts down, as Windows does before it ends them: sechost.dll delivers it. It waits
  * until each that asks to be told has stopped, at most as long as that one may take. */
-#define WIN32_LEAN_AND_MEAN
-#include <windows.h>
+#include "start.h"
 #include <stdio.h>
 #include <string.h>
-
-/* The position after the next word of a command line and its blanks. */
-static WCHAR *next(WCHAR *at)
-{
-    BOOL quoted = FALSE;
-    for (; *at && (quoted || (*at != L' ' && *at != L'\t')); at++)
-        if (*at == L'"')
-            quoted = !quoted;
-    while (*at == L' ' || *at == L'\t')
-        at++;
-    return at;
-}
 
 /* How long a service may take to stop then, in milliseconds. */
 static DWORD time_of(SC_HANDLE service)
@@ -69,13 +56,6 @@ static int shut_down(void)
 
 int main(int argc, char **argv)
 {
-    STARTUPINFOW startup = {
-        .cb = sizeof startup,
-        .dwFlags = STARTF_USESTDHANDLES,
-        .hStdInput = GetStdHandle(STD_INPUT_HANDLE),
-        .hStdOutput = GetStdHandle(STD_OUTPUT_HANDLE),
-        .hStdError = GetStdHandle(STD_ERROR_HANDLE),
-    };
     PROCESS_INFORMATION process;
     DWORD code = 0;
     if (argc == 2 && !strcmp(argv[1], "preshutdown"))
@@ -95,7 +75,7 @@ int main(int argc, char **argv)
             return 1;
         flags = DETACHED_PROCESS | CREATE_SUSPENDED;
     }
-    if (!CreateProcessW(NULL, line, NULL, NULL, TRUE, flags, NULL, NULL, &startup, &process)) {
+    if (!start(line, flags, &process)) {
         fprintf(stderr, "cannot run %ls: error %lu\n", line, GetLastError());
         return 1;
     }

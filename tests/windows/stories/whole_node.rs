@@ -7,7 +7,7 @@ use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
 use calicoctl_win::sandbox::cluster::{Layout, Seed};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::kube_proxy::web;
 use super::kubelet::Runtime;
@@ -108,7 +108,7 @@ fn a_bare_machine_becomes_a_ready_node_of_a_real_cluster_by_one_apply() {
     cluster.define(Layout::V1);
     cluster.seed(&Seed { calico: "v3.31.7".into(), ..Seed::new(NODE) }, "calico-system");
     cluster.kubectl(&["apply", "-f", "-"], KUBEADM);
-    cluster.on_windows(ADDRESS);
+    cluster.on_windows(Some(ADDRESS));
     let [port] = free_ports();
     let Some(house) = House::bare(&cluster, "v3.31.7", &config(port)) else { return };
     let _runtime = Runtime::start(&runtime, &house, port);
@@ -148,10 +148,6 @@ fn a_bare_machine_becomes_a_ready_node_of_a_real_cluster_by_one_apply() {
     let here = cluster.file("kubelet.conf");
     fs::write(&here, own).unwrap();
     cluster.start_kubemark(&kubemark, NODE, &here);
-    cluster.until_ready(NODE);
-    let windows = json!({ "metadata": { "labels": {
-        "kubernetes.io/os": "windows", "node.kubernetes.io/windows-build": "10.0.20348" } } });
-    cluster.patch("/api/v1/nodes/win-a1", &windows);
 
     let ended = eventually("apply to end", SOON * 2, || running.try_wait().unwrap());
     assert!(ended.success(), "{}\n{}", house.read("apply-said"), house.log_of("kube-proxy"));
