@@ -49,6 +49,8 @@ pub(crate) fn run(app: &mut App) -> Result<Ending> {
     loop {
         // Opened again each time: other processes change it meanwhile.
         let node = app.node()?;
+        // Before the record: a run that ends in between has written it.
+        let at_work = lock::holder(&*node).map(|holder| holder.run);
         let Some(trial) = Trial::load(&*node)?.filter(|trial| trial.given_up.is_none()) else {
             return Ending::result(RunResult::new(Exit::Ok, false, "the trial is over"));
         };
@@ -62,7 +64,7 @@ pub(crate) fn run(app: &mut App) -> Result<Ending> {
                 looked = Some(asked);
             }
         }
-        let at_it = lock::holder(&*node).is_some_and(|holder| holder.run == trial.run);
+        let at_it = at_work.as_ref() == Some(&trial.run);
         drop(node);
         let lost = lost.as_ref().map(|(since, what)| (since.elapsed(), what.as_str()));
         if let Some(why) = trial.verdict(Timestamp::now(), at_it, watched, lost) {
