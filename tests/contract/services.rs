@@ -294,7 +294,10 @@ fn dependencies_start_before_a_service_and_stop_after_it() {
         let mut broken = service(node, needed, "runs");
         broken.image_path = r#""C:\no such\program.exe" run"#.into();
         put(node, needed, &broken);
-        assert_eq!(refused(start(node, middle), middle), "ServiceDependencyDown");
+        let failed = start(node, middle);
+        let said = format!("{:#}", failed.as_ref().unwrap_err()).to_lowercase();
+        assert!(said.contains("start service contractmiddle, which depends on contractneeded"), "{said}");
+        assert_eq!(refused(failed, middle), "ServiceDependencyDown");
         define(node, middle, &["ContractNowhere"]);
         assert_eq!(refused(start(node, middle), middle), "ServiceDependencyMissing");
         assert_eq!(node.dependents("ContractNowhere").unwrap(), [""; 0]);

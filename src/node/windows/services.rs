@@ -307,10 +307,24 @@ pub fn start(name: &str) -> Result<()> {
                     nssm::split(&service.image_path).map_or(service.image_path.as_str(), |(program, _)| program);
                 return Err(scm::said(error, format!("{}: {program}", what())));
             }
+            Some(win32::SERVICE_DEPENDENCY_FAIL) => return Err(dependency_down(&opened, name, started)?.into()),
             _ => return Err(scm::said(error, what())),
         },
     };
     settle(&opened, name, refusal, started)
+}
+
+/// A service that is not started because one that it depends on does not run. Windows does not say which.
+fn dependency_down(opened: &Opened, name: &str, started: SystemTime) -> Result<Fault> {
+    let needed = definition(opened, name)?.depends_on;
+    // Groups of services begin with a plus sign (SC_GROUP_IDENTIFIER).
+    let down = needed.iter().find(|needed| !needed.starts_with('+') && !matches!(process(needed), Ok(Some(_))));
+    let whom = down.map_or_else(|| needed.join(", "), String::clone);
+    let fault = refused(win32::SERVICE_DEPENDENCY_FAIL, format!("start service {name}, which depends on {whom}"));
+    Ok(match down {
+        Some(down) => fault.hint(format!("{down} does not run: {}", log_hint(down, started))),
+        None => fault,
+    })
 }
 
 /// Waits until a started service runs, or has ended.
