@@ -61,7 +61,7 @@ pub fn publish(node: &dyn Node, config: &AgentConfig, events: Sink<'_>) -> Resul
     Ok(())
 }
 
-/// A pod's endpoint that was deleted with a network from before the boot, while its container runs.
+/// A pod's endpoint that was deleted with its network, while its container runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LostEndpoint {
@@ -79,7 +79,7 @@ fn path() -> WinPath {
     state::folder().join("lost-pods.json")
 }
 
-/// The pods without a network since the last boot.
+/// The pods that lost their network.
 ///
 /// # Errors
 /// When the record cannot be read.
@@ -87,11 +87,12 @@ pub fn lost(node: &dyn Node) -> Result<Vec<LostEndpoint>> {
     Ok(record::load(node, &path())?.unwrap_or_default())
 }
 
-/// Records, before it happens, which running pods lose their endpoint, and reports it.
+/// Records, before it happens, which running pods lose their endpoint, and reports it. `why`: what is reported, for example
+/// "these pods lose their network".
 ///
 /// # Errors
 /// When the write fails.
-pub fn record_lost(node: &mut dyn Node, endpoints: Vec<Endpoint>, events: Sink<'_>) -> Result<()> {
+pub fn record_lost(node: &mut dyn Node, endpoints: Vec<Endpoint>, why: &str, events: Sink<'_>) -> Result<()> {
     // An unreadable record is replaced.
     let mut all = lost(node).unwrap_or_default();
     let known = all.len();
@@ -105,7 +106,7 @@ pub fn record_lost(node: &mut dyn Node, endpoints: Vec<Endpoint>, events: Sink<'
         return Ok(());
     }
     let names: Vec<String> = all.iter().map(LostEndpoint::to_string).collect();
-    let message = format!("these pods started before the network was up, and lose theirs: {}", names.join(", "));
+    let message = format!("{why}: {}", names.join(", "));
     events(Event::Warning { id: "PodsLostNetwork", message });
     record::save(node, &path(), &all)
 }

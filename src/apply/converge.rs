@@ -251,6 +251,7 @@ pub fn undo(node: &mut dyn Node, standing: &Standing, object: &NodeObject, event
         node_object::told(object.name(), achieved.as_deref(), object.look().ok().as_ref())
     };
     let mut engine = Engine::new(node, object, journal, standing.owned(), (steps, told), events);
+    engine.undoes = true;
     engine.take(&target)?;
     open_endpoints(&mut engine, standing, &target)?;
     // Before the receipt goes: while it is there, an undo that begins again knows that the Node was told.

@@ -10,6 +10,7 @@ use anyhow::{Error, Result, bail};
 use serde::{Deserialize, Serialize};
 
 use super::cancel;
+use crate::agent::cni_gate;
 use crate::cluster::{self, CertificateRequest, Cluster, DrainOptions, DrainPlan, PodOnNode};
 use crate::fault::{Exit, Fault};
 use crate::item::{Id, State, World};
@@ -32,6 +33,17 @@ pub struct Access {
     pub kubeconfig: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<String>,
+}
+
+/// How pods leave a network that is removed.
+#[derive(Debug, Clone, Copy)]
+pub struct Leaving {
+    /// All lose their endpoints at once, and are then deleted.
+    pub dropped: bool,
+    /// None may keep the network, and no answer of the cluster is needed: an undo must not end between two states.
+    pub whatever: bool,
+    /// CalicoNode runs afterwards, which re-creates pods that lost their network.
+    pub recreated: bool,
 }
 
 /// The Node, and the cluster to ask about it.
@@ -140,40 +152,44 @@ impl NodeObject {
     }
 
     fn known(&self) -> Result<Vec<PodOnNode>> {
-        self.cluster()?.pods_on(&self.name)
+        self.while_it_answers(|cluster| cluster.pods_on(&self.name))
     }
 
     /// Detaches pods from a network that is removed: deletes leaked endpoints and pods of DaemonSets, and waits until
-    /// their endpoints are deleted. `drops`: deletes every endpoint, and then its pod.
+    /// their endpoints are deleted; or deletes the endpoints, and then the pods.
     ///
     /// # Errors
-    /// `PodsAttached` if other pods are attached; `PodsNotGone` if it takes too long.
-    pub fn vacate(&self, node: &mut dyn Node, network: &str, drops: bool, events: Sink) -> Result<()> {
+    /// Unless they leave whatever happens: `PodsAttached` if other pods are attached; `PodsNotGone` if it takes too
+    /// long; when the cluster cannot be asked.
+    pub fn vacate(&self, node: &mut dyn Node, network: &str, leaving: Leaving, events: Sink) -> Result<()> {
+        // An undo waits for a silent cluster only once.
+        if !(leaving.dropped || leaving.whatever && self.silent.borrow().is_some()) {
+            match self.await_vacated(node, network, leaving, events) {
+                Err(error) if leaving.whatever && Fault::of(&error).is_none_or(|why| why.exit != Exit::Cancelled) => {
+                    events(Event::Log { message: format!("pods do not leave the HNS network {network}: {error:#}") });
+                }
+                done => return done,
+            }
+        }
+        let live = live_endpoints(node, network, events)?;
+        if live.is_empty() { Ok(()) } else { self.drop(node, live, leaving, events) }
+    }
+
+    fn await_vacated(&self, node: &mut dyn Node, network: &str, leaving: Leaving, events: Sink) -> Result<()> {
         let begun = Instant::now();
         let mut deleted = BTreeSet::new();
         loop {
-            let on = |endpoint: &Endpoint| endpoint.network.eq_ignore_ascii_case(network);
-            let used: Vec<Endpoint> = pods_endpoints(node)?.into_iter().filter(on).collect();
-            if used.is_empty() {
-                return Ok(());
-            }
-            let running = node.containers()?;
-            let (leaked, live): (Vec<Endpoint>, Vec<Endpoint>) =
-                used.into_iter().partition(|endpoint| endpoint.is_leaked(&running));
-            for endpoint in &leaked {
-                node.delete_endpoint(&endpoint.id)?;
-                events(Event::Log { message: format!("deleted the leaked HNS endpoint {}", endpoint.describe()) });
-            }
+            let live = live_endpoints(node, network, events)?;
             if live.is_empty() {
                 return Ok(());
-            }
-            if drops {
-                return self.drop(node, &live, events);
             }
             let elapsed = begun.elapsed();
             let mut waits = Vec::new();
             let mut stays = Vec::new();
-            let known = self.known()?;
+            let known = match leaving.whatever {
+                true => self.known(),
+                false => self.cluster().and_then(|cluster| cluster.pods_on(&self.name)),
+            }?;
             for endpoint in &live {
                 match pod_of(endpoint, &known) {
                     Some(pod) if pod.is_of_daemon_set() || pod.ending => {
@@ -247,20 +263,31 @@ impl NodeObject {
         }
     }
 
-    /// Deletes the endpoints of pods, and then the pods: a pod never gets another endpoint. Names the pods that no
-    /// controller re-creates.
-    fn drop(&self, node: &mut dyn Node, live: &[Endpoint], events: Sink) -> Result<()> {
-        let known = self.while_it_answers(|cluster| cluster.pods_on(&self.name));
-        for endpoint in live {
+    /// Deletes the endpoints of pods, and then the pods: a pod never gets another endpoint. Names the pods that nobody
+    /// re-creates.
+    fn drop(&self, node: &mut dyn Node, live: Vec<Endpoint>, leaving: Leaving, events: Sink) -> Result<()> {
+        let known = self.known();
+        let later =
+            |why: &Error| format!("pods lose their network, and are re-created when the cluster answers ({why:#})");
+        if let (Err(error), true) = (&known, leaving.recreated) {
+            cni_gate::record_lost(node, live.clone(), &later(error), events)?;
+        }
+        for endpoint in &live {
             node.delete_endpoint(&endpoint.id)?;
         }
+        if known.is_err() && leaving.recreated {
+            return Ok(());
+        }
         let mut left = Vec::new();
-        for endpoint in live {
+        for endpoint in &live {
             let pod = known.as_ref().ok().and_then(|known| pod_of(endpoint, known));
             match pod {
                 Some(pod) if pod.controller.is_some() => {
                     match self.cluster().and_then(|cluster| cluster.delete_pod(pod)) {
                         Ok(()) => events(Event::Log { message: format!("deleted pod {pod}, which lost its network") }),
+                        Err(error) if leaving.recreated => {
+                            cni_gate::record_lost(node, vec![endpoint.clone()], &later(&error), events)?;
+                        }
                         Err(error) => left.push(format!("{pod} ({error:#})")),
                     }
                 }
@@ -290,6 +317,23 @@ pub fn still_attached(who: &[String], state: &str) -> Error {
     Fault::new(Exit::Conflict, "PodsAttached", what)
         .hint("delete these pods or end these containers, then run the command again")
         .because(Error::msg(who.join("\n")))
+}
+
+/// Deletes the leaked endpoints of pods on a network, and returns the others.
+fn live_endpoints(node: &mut dyn Node, network: &str, events: Sink) -> Result<Vec<Endpoint>> {
+    let mut used = pods_endpoints(node)?;
+    used.retain(|endpoint| endpoint.network.eq_ignore_ascii_case(network));
+    if used.is_empty() {
+        return Ok(used);
+    }
+    let running = node.containers()?;
+    let (leaked, live): (Vec<Endpoint>, Vec<Endpoint>) =
+        used.into_iter().partition(|endpoint| endpoint.is_leaked(&running));
+    for endpoint in &leaked {
+        node.delete_endpoint(&endpoint.id)?;
+        events(Event::Log { message: format!("deleted the leaked HNS endpoint {}", endpoint.describe()) });
+    }
+    Ok(live)
 }
 
 /// Returns the endpoints of pods on this machine.

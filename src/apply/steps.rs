@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use super::cancel;
 use super::host_routes;
 use super::journal::Journal;
-use super::node_object::NodeObject;
+use super::node_object::{Leaving, NodeObject};
 use super::observe::observe;
 use super::waits::{LOOK, await_item, since, unseen_network};
 use crate::calico::{kube_proxy, networks, registry};
@@ -40,6 +40,8 @@ pub(super) struct Engine<'a> {
     pub steps: Vec<Step>,
     /// Where the steps begin that are taken after the machine has reached its target and the proof succeeded.
     proven: usize,
+    /// The run undoes a change.
+    pub undoes: bool,
     /// Steps that changed something.
     pub changed: usize,
     pub downtime: Downtime,
@@ -59,7 +61,7 @@ impl<'a> Engine<'a> {
         let proven = steps.len();
         steps.extend(after);
         let downtime = Downtime::default();
-        Self { node, object, journal, owned, steps, proven, changed: 0, downtime, events }
+        Self { node, object, journal, owned, steps, proven, undoes: false, changed: 0, downtime, events }
     }
 
     /// Takes the steps up to the proof, and checks that the target is reached.
@@ -180,6 +182,11 @@ impl<'a> Engine<'a> {
     /// Takes one step. Returns what there is to tell of it, besides its item.
     fn take_step(&mut self, step: &Step, steps: &[Step], goal: &Target) -> Result<Option<String>> {
         let Self { node, object, journal, events, .. } = self;
+        let leaving = Leaving {
+            dropped: journal.header.terms.drops_pods,
+            whatever: self.undoes,
+            recreated: goal.world.contains_key(&Id::Service(NODE_SERVICE.into())),
+        };
         match step {
             Step::Put { id, after, .. } if id.is_in_cluster() => {
                 return put_in_cluster(journal, object, id, after.as_ref(), events).map(Some);
@@ -199,7 +206,7 @@ impl<'a> Engine<'a> {
                         Err(error)
                             if matches!(id, Id::Network(_)) && has_references(&error) && late.next().is_some() =>
                         {
-                            object.vacate(*node, &id.target(), journal.header.terms.drops_pods, events)?;
+                            object.vacate(*node, &id.target(), leaving, events)?;
                         }
                         done => break done?,
                     }
@@ -217,7 +224,7 @@ impl<'a> Engine<'a> {
             }
             Step::Vacate { id } => {
                 still_cordoned(steps, object)?;
-                object.vacate(*node, &id.target(), journal.header.terms.drops_pods, events)?;
+                object.vacate(*node, &id.target(), leaving, events)?;
             }
         }
         Ok(None)

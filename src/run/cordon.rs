@@ -12,7 +12,8 @@ use super::open::Opened;
 use super::sources::Choice;
 use super::trusted_kubeconfigs::{as_program, programs_kubeconfigs};
 use super::verb::LEFT_CORDONED;
-use super::{Ending, pending_work};
+use super::{Ending, lost_pods, pending_work};
+use crate::agent::cni_gate::{self, LostEndpoint};
 use crate::agent::os::{self, Level};
 use crate::apply::converge;
 use crate::apply::cordon::Cordon;
@@ -23,7 +24,7 @@ use crate::cluster::{self, CORDONED_BY, Cluster};
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::report::document::{RunResult, exit_of};
-use crate::report::event::Event;
+use crate::report::event::{Event, Sink};
 use crate::settings::Limits;
 
 /// What happens at the end of a run to a Node that it, or an earlier run, cordoned.
@@ -177,10 +178,10 @@ fn try_left_over(app: &mut App) -> Result<String> {
     let Some(cordon) = Cordon::load(&*node)?.filter(|_| pending_work::is_cordoned(&*node).unwrap_or_default()) else {
         return Ok("no run left the node cordoned".into());
     };
-    let mut refused = None;
+    let (mut refused, connector) = (None, app.connector.clone());
     for file in programs_kubeconfigs(&*node) {
         let limits = Limits::within(ANSWER_WITHIN);
-        let connect = |text: &str, base: &std::path::Path| app.connector.connect(text, base, None, limits);
+        let connect = |text: &str, base: &std::path::Path| connector.connect(text, base, None, limits);
         let released = as_program(&*node, &file, &connect)
             .and_then(|cluster| uncordon_if_ours(&cluster, &cordon))
             .with_context(|| format!("uncordon node {} with {file}", cordon.node));
@@ -188,6 +189,10 @@ fn try_left_over(app: &mut App) -> Result<String> {
             Ok(message) => {
                 cordon.forget(&*node)?;
                 app.event(&Event::Log { message: message.clone() });
+                let recreate = |node: &mut dyn Node, lost: &[LostEndpoint], events: Sink<'_>| {
+                    lost_pods::recreate(node, &connect, lost, events)
+                };
+                cni_gate::recreate(&mut *node, &recreate, &mut |event| app.event(&event));
                 return Ok(message);
             }
             // kubelet's error comes first, and says more than Calico's missing rights.

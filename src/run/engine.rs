@@ -7,7 +7,9 @@ use anyhow::{Error, Result};
 use super::app::App;
 use super::context::Operation;
 use super::ending::Outcome;
+use super::lost_pods;
 use super::verb::Aim;
+use crate::agent::cni_gate::{self, LostEndpoint};
 use crate::apply::cancel;
 use crate::apply::converge;
 use crate::apply::journal::Journal;
@@ -29,6 +31,7 @@ pub(crate) fn run(
     // From the journal's first line on, Ctrl-C stops between two steps.
     let _under_way = cancel::UnderWay::begin();
     let resumes = op.row.aim == Aim::Interrupted;
+    let lost = cni_gate::lost(op.node).unwrap_or_default();
     let Operation { app, node, row, .. } = op;
     let mut outage = Outage::default();
     let ended = work(*node, &mut |event| {
@@ -41,6 +44,8 @@ pub(crate) fn run(
             let mut record = app.record();
             record.outcome = Outcome::Done(applied.generation);
             record.generation = applied.generation;
+            drop(record);
+            recreate_lost_pods(op, object, &lost);
             return Ok(applied);
         }
         Err(error) => error,
@@ -80,6 +85,8 @@ pub(crate) fn run(
         app.event(&event);
     });
     app.record().downtime = outage.length();
+    recreate_lost_pods(op, object, &lost);
+    let app = &mut *op.app;
     app.reporter.failed_phase = failed_phase;
     app.event(&Event::RollbackCompleted { complete: undone.is_ok() });
     Err(match undone {
@@ -92,6 +99,16 @@ pub(crate) fn run(
         }
         Err(second) => not_reverted(app, error, &second),
     })
+}
+
+/// Re-creates the pods that lost their network in this run while the cluster did not answer, if it answers now.
+/// `before`: those of earlier runs, which CalicoNode re-creates.
+fn recreate_lost_pods(op: &mut Operation<'_>, object: &NodeObject, before: &[LostEndpoint]) {
+    if cni_gate::lost(op.node).is_ok_and(|lost| lost != before)
+        && let Ok(cluster) = op.context.cluster(op.node)
+    {
+        lost_pods::recreate_now(op.node, object.name(), cluster, &mut |event| op.app.event(&event));
+    }
 }
 
 fn not_reverted(app: &App, error: Error, second: &Error) -> Error {

@@ -1,4 +1,4 @@
-//! Pods that lost their network while the machine booted.
+//! Pods that lost their network: at a boot, or with a network that a run deleted while the cluster did not answer.
 
 use std::net::Ipv4Addr;
 
@@ -6,12 +6,12 @@ use anyhow::{Context as _, Error, Result};
 
 use super::trusted_kubeconfigs::{Connect, as_program, programs_kubeconfigs};
 use crate::agent;
-use crate::agent::cni_gate::LostEndpoint;
-use crate::cluster::PodOnNode;
+use crate::agent::cni_gate::{self, LostEndpoint};
+use crate::cluster::{Cluster, PodOnNode};
 use crate::node::Node;
 use crate::report::event::{Event, Sink};
 
-/// Deletes pods that lost their endpoint at a boot, so that they are re-created: they never get another one. Uses the
+/// Deletes pods that lost their endpoint, so that they are re-created: they never get another one. Uses the
 /// node's own kubelet kubeconfig if it is a file, since kubelet may delete the pods of its node, else Calico's account.
 /// Returns the names of the pods that remain.
 ///
@@ -39,6 +39,26 @@ pub(crate) fn recreate(
         }
     }
     let Some(known) = known else { return Err(refused) };
+    delete(node, name.as_str(), &known, &logins.iter().collect::<Vec<_>>(), lost, events)
+}
+
+/// The same at once, with the rights of a run. What fails is in the log, and CalicoNode tries it again.
+pub(crate) fn recreate_now(node: &mut dyn Node, name: &str, cluster: &Cluster, events: Sink) {
+    let recreate = |node: &mut dyn Node, lost: &[LostEndpoint], events: Sink<'_>| {
+        delete(node, name, &cluster.pods_on(name)?, &[cluster], lost, events)
+    };
+    cni_gate::recreate(node, &recreate, events);
+}
+
+/// Deletes those that a login may delete. Returns the names of the pods that remain.
+fn delete(
+    node: &dyn Node,
+    name: &str,
+    known: &[PodOnNode],
+    logins: &[&Cluster],
+    lost: &[LostEndpoint],
+    events: Sink,
+) -> Result<Vec<LostEndpoint>> {
     let attached: Vec<Ipv4Addr> = node.endpoints()?.iter().filter_map(|endpoint| endpoint.ip).collect();
     let mut left = Vec::new();
     for lost in lost {
@@ -56,17 +76,17 @@ pub(crate) fn recreate(
                 }
             });
         let (told, message) = if deleted {
-            let told = "lost its network when the machine booted: deleted, so that it is re-created";
-            (told, format!("deleted pod {pod}, which lost its network at the boot; its controller re-creates it"))
+            let told = "lost its network: deleted, so that it is re-created";
+            (told, format!("deleted pod {pod}, which lost its network; its controller re-creates it"))
         } else {
             left.push(LostEndpoint { pod: Some(pod.to_string()), ..lost.clone() });
-            let told = "has had no network since the machine booted, and must be deleted";
-            (told, format!("pod {pod} has had no network since the boot and must be deleted: {why:#}"))
+            let told = "has no network, and must be deleted";
+            (told, format!("pod {pod} has no network and must be deleted: {why:#}"))
         };
         let new = lost.pod.is_none() || deleted;
         if new {
             // The Event Log has it too.
-            logins.iter().any(|login| login.warn_on_pod(pod, name.as_str(), "NetworkLost", told).is_ok());
+            logins.iter().any(|login| login.warn_on_pod(pod, name, "NetworkLost", told).is_ok());
             events(Event::Warning { id: "PodsLostNetwork", message });
         }
     }

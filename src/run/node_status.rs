@@ -77,7 +77,7 @@ pub(crate) fn measure(app: &mut App, node: &dyn Node) -> Result<NodeStatus> {
     status.cni = cni(node, &standing, &status)?;
     let lost: Vec<String> = cni_gate::lost(node)?.iter().map(ToString::to_string).collect();
     if !lost.is_empty() {
-        let reason = format!("pods have had no network since the boot and must be deleted: {}", lost.join(", "));
+        let reason = format!("pods have lost their network and must be deleted: {}", lost.join(", "));
         status.problem("PodsLostNetwork", reason, "explain PodsLostNetwork");
     }
     match image {

@@ -104,7 +104,7 @@ pub(crate) const APPLY: Row = Row {
     aim: Aim::Config(Base::CurrentIfAny),
     drains: true,
     tries: true,
-    ready: &[Kind::Release],
+    ready: &[Kind::Release, Kind::Settings],
     reverts: true,
     lease: Lease::IfPossible,
     trial: DuringTrial::Refused,

@@ -2,20 +2,35 @@
 //! check, what happens then.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context as _, bail, ensure};
 
+use crate::calico::networks;
+use crate::node::sandbox::SandboxNode;
 use crate::node::sandbox::faults::Which;
+use crate::node::sandbox::model::Name;
 
-/// One fault, as `METHOD /path/glob*[#N]=ACTION` or one word for the whole server.
+/// One fault, as `METHOD /path/glob*[#N]=ACTION`, `unreachable at VNI N[#N+]` or one word for the whole server.
 ///
 /// `METHOD` may be `*`. A `*` in the path matches anything, including slashes; a glob with a `?` is matched against
 /// path and query. `#N` means only the N-th matching request of this process; `#N+` that one and all after it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ApiFault {
-    Request { method: String, path: String, which: Which, action: Action },
+    Request {
+        method: String,
+        path: String,
+        which: Which,
+        action: Action,
+    },
+    /// While the node's network `Calico` has this VSID, its requests close the connection: the change costs the node its
+    /// way to the API server.
+    Unreachable {
+        vni: u32,
+        which: Which,
+    },
     Server(ServerFault),
 }
 
@@ -148,6 +163,13 @@ impl FromStr for ApiFault {
         if text == "unfilled" {
             return "* /api/v1/namespaces/*/secrets=unfilled".parse();
         }
+        if let Some(at) = text.strip_prefix("unreachable at VNI ") {
+            let (vni, which) = at.split_once('#').map_or((at, Some(Which::Every)), |(vni, n)| (vni, Which::parse(n)));
+            let (Ok(vni), Some(which)) = (vni.parse(), which) else {
+                bail!("read API fault '{text}': expected unreachable at VNI NUMBER[#N[+]]");
+            };
+            return Ok(Self::Unreachable { vni, which });
+        }
         let (request, action) = text.rsplit_once('=').with_context(|| {
             let words: Vec<&str> = SERVER.iter().map(|(word, _)| *word).chain(["unfilled"]).collect();
             format!("read API fault '{text}': expected METHOD /path[#N]=ACTION or one of {}", words.join(", "))
@@ -177,6 +199,7 @@ impl fmt::Display for ApiFault {
                 let word = SERVER.iter().find(|(_, s)| s == fault).map_or("", |(word, _)| word);
                 f.write_str(word)
             }
+            Self::Unreachable { vni, which } => write!(f, "unreachable at VNI {vni}{which}"),
             Self::Request { method, path, which, action } => {
                 let word = ACTIONS.iter().find(|(_, a)| a == action).map_or("", |(word, _)| word);
                 write!(f, "{method} {path}{which}={word}")
@@ -189,21 +212,28 @@ impl fmt::Display for ApiFault {
 #[derive(Debug, Default)]
 pub struct Faults {
     all: Vec<(ApiFault, AtomicUsize)>,
+    /// The folder of the node whose requests it answers.
+    node: PathBuf,
     /// How many requests will still find the roles unread.
     unread: AtomicUsize,
 }
 
 impl Faults {
-    pub fn new(faults: &[ApiFault]) -> Self {
+    /// `node`: the folder of the node whose requests it answers.
+    pub fn new(faults: &[ApiFault], node: PathBuf) -> Self {
         let all = faults.iter().map(|f| (f.clone(), AtomicUsize::new(0))).collect();
-        Self { all, unread: AtomicUsize::new(0) }
+        Self { all, node, unread: AtomicUsize::new(0) }
     }
 
     /// The fault for this request; every fault that matches counts it. The process ends only at `own` requests.
     pub fn meet(&self, method: &str, path: &str, query: &str, own: bool) -> Option<Action> {
         let mut met = None;
         for (fault, count) in &self.all {
-            let ApiFault::Request { method: wanted, path: glob, which, action } = fault else { continue };
+            let (wanted, glob, which, action) = match fault {
+                ApiFault::Request { method, path, which, action } => (method.as_str(), path.as_str(), which, action),
+                ApiFault::Unreachable { vni, which } if self.vni() == Some(*vni) => ("*", "*", which, &Action::Reset),
+                _ => continue,
+            };
             let whole = if glob.contains('?') { format!("{path}?{query}") } else { path.to_owned() };
             let ends = matches!(action, Action::ExitBefore | Action::ExitAfter);
             if *action == Action::Unfilled
@@ -219,6 +249,12 @@ impl Faults {
             }
         }
         met
+    }
+
+    /// The VSID of the network `Calico` now.
+    fn vni(&self) -> Option<u32> {
+        let model = SandboxNode::open(&self.node).and_then(|node| node.model()).ok()?;
+        model.networks.get(&Name::new(networks::PODS))?.vsid
     }
 
     /// Whether token secrets of this collection stay empty.
@@ -271,6 +307,7 @@ mod tests {
             "GET /api/v1/nodes/*=503",
             "* /apis/*#2=reset",
             "* /*#3+=503",
+            "unreachable at VNI 5000#3+",
             "POST /api/v1/namespaces/*/secrets=unfilled",
             "down",
         ] {
@@ -281,14 +318,14 @@ mod tests {
 
     #[test]
     fn only_the_nth_matching_request_meets_a_numbered_fault() {
-        let faults = Faults::new(&[fault("GET /api/v1/nodes/*#2=500"), fault("PATCH *=403")]);
+        let faults = Faults::new(&[fault("GET /api/v1/nodes/*#2=500"), fault("PATCH *=403")], PathBuf::new());
         let get = |path| faults.meet("GET", path, "", true);
         assert_eq!(get("/api/v1/nodes/a"), None);
         assert_eq!(get("/api/v1/pods"), None);
         assert_eq!(get("/api/v1/nodes/b"), Some(Action::InternalError));
         assert_eq!(get("/api/v1/nodes/b"), None);
         assert_eq!(faults.meet("PATCH", "/anything", "", true), Some(Action::Forbidden));
-        let later = Faults::new(&[fault("* /*#2+=503")]);
+        let later = Faults::new(&[fault("* /*#2+=503")], PathBuf::new());
         let met = [(); 4].map(|()| later.meet("GET", "/version", "", true).is_some());
         assert_eq!(met, [false, true, true, true]);
     }

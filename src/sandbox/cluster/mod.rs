@@ -87,7 +87,7 @@ impl EmbeddedCluster {
     /// Starts the cluster in `dir`; without one there, creates it from `seed`.
     pub fn start(dir: &Path, seed: &Seed, faults: &[ApiFault]) -> Result<Self> {
         fs::create_dir_all(dir).with_context(|| format!("create {}", dir.display()))?;
-        let faults = Faults::new(faults);
+        let faults = Faults::new(faults, dir.parent().map(Path::to_path_buf).unwrap_or_default());
         let mut store = Store::open(dir.join("cluster.json"), seed.layout, &seed.calico)?;
         let keys = dir.join("pki");
         let pki = if faults.server(ServerFault::ExpiredCa) {

@@ -53,7 +53,7 @@ fn events(lab: &Lab) -> Vec<(String, Value)> {
 }
 
 /// Returns the pods of the node that have an address without an endpoint.
-fn dead(lab: &Lab) -> Vec<String> {
+pub fn dead(lab: &Lab) -> Vec<String> {
     let dead = |(_, pod): &(String, Value)| pod["status"]["podIP"].is_string() && !has_network(lab, pod);
     pods(lab).into_iter().filter(dead).map(|(name, _)| name).collect()
 }
@@ -72,7 +72,7 @@ fn after_a_boot_no_pod_keeps_an_address_without_an_endpoint() {
     };
     assert_ne!(daemons(&after).0, daemons(&before).0, "it was re-created");
     assert_eq!(daemons(&after).1, "Running");
-    let said = json!("lost its network when the machine booted: deleted, so that it is re-created");
+    let said = json!("lost its network: deleted, so that it is re-created");
     let told = events(&lab);
     assert!(told.len() == before.len() && told.iter().all(|(_, message)| *message == said), "{told:#?}");
     assert!(lab.on_node(CONF).is_file() && !lab.on_node(&format!("{CONF}.withdrawn")).exists());
@@ -94,7 +94,7 @@ fn pods_that_may_not_be_deleted_are_named_until_they_are_deleted() {
         assert!(reasons.contains(&format!("demo/{name} (192.168.0.")), "{name}: {reasons}");
     }
     let text = lab.run("status").exits(12);
-    assert!(text.stdout.contains("pods have had no network since the boot and must be deleted: demo/"), "{text}");
+    assert!(text.stdout.contains("pods have lost their network and must be deleted: demo/"), "{text}");
 
     // With the right, it is done at the next attempt.
     with_kubelets_kubeconfig(&lab);
@@ -116,7 +116,7 @@ fn a_pod_without_a_controller_is_left_and_named() {
     let status = lab.run("status -o json").exits(12).json();
     assert!(status["reasons"].to_string().contains(&format!("demo/{name} (192.168.0.")), "{status:#}");
     let told = events(&lab).into_iter().find(|(pod, _)| pod == name).unwrap().1;
-    assert_eq!(told, "has had no network since the machine booted, and must be deleted");
+    assert_eq!(told, "has no network, and must be deleted");
 }
 
 /// While CalicoNode cannot create the network, kubelet has no CNI configuration.

@@ -44,7 +44,7 @@ fn endpoints(lab: &Lab) -> (usize, usize) {
 }
 
 /// The VSID of Calico's network.
-fn vsid(lab: &Lab) -> Option<u32> {
+pub fn vsid(lab: &Lab) -> Option<u32> {
     model(lab).networks.get(&Name::new("Calico")).and_then(|network| network.vsid)
 }
 

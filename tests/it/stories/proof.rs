@@ -8,6 +8,8 @@ use calicoctl_win::sandbox::release::SyntheticRelease;
 use calicoctl_win::version::CalicoVersion;
 use serde_json::{Value, json};
 
+use super::boot::{dead, with_kubelets_kubeconfig};
+use super::pods::vsid;
 use crate::lab::{Lab, Output};
 
 const CONF: &str = "C/Program Files/containerd/cni/conf/10-calico.conf";
@@ -204,6 +206,34 @@ fn a_node_that_was_not_ready_before_is_reported_and_nothing_is_undone() {
     let stands = lab.run("upgrade -y --release v3.33.0 -o json").exits(11).json();
     assert_eq!((&stands["error"]["id"], &stands["generation"]), (&json!("NodeNotReady"), &json!(2)), "{stands:#}");
     assert_eq!(lab.run("status -o json").json()["calico_version"], "v3.33.0");
+}
+
+/// Nobody watches `apply`: each of the node's requests on the new network in turn is the first without an answer.
+#[test]
+fn a_change_that_costs_the_node_its_way_to_the_api_server_is_undone() {
+    let bare = Lab::installed();
+    with_kubelets_kubeconfig(&bare);
+    let change = "apply -y --set calicoNetwork.vxlan.vxlanVNI=5000 -o json";
+    let mut dropped = 0;
+    for n in 1.. {
+        let lab = bare.copy();
+        let ended = lab.fails_at(&format!("api unreachable at VNI 5000#{n}+"), change);
+        // The network was proven: what fails afterwards does not undo it.
+        if ended.code == 11 {
+            assert!(n > 5, "the proof asked the cluster only {n} times");
+            let state = ended.json()["error"]["state"].to_string();
+            assert!(state.contains("the change is complete and generation 2 is current"), "{state}");
+            break;
+        }
+        dropped += usize::from(ended.stdout.contains("PodsLostNetwork"));
+        let _later = lab.run("status");
+        let (status, dead) = (lab.run("status -o json").json(), dead(&lab));
+        let fault = format!("without an answer from request {n} on: {ended}\n{status:#}");
+        assert_eq!((ended.code, &ended.json()["rolled_back"]), (9, &json!(true)), "{fault}");
+        assert_eq!((&status["overall"], cordoned(&lab)), (&json!("Healthy"), false), "{fault}");
+        assert_eq!((vsid(&lab), dead), (Some(4096), Vec::<String>::new()), "{fault}");
+    }
+    assert!(dropped > 0, "no pod was on the new network when it was given up");
 }
 
 /// A first install stays if its proof fails, and reports that, also if the proof could not run.

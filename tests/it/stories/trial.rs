@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::boot::with_kubelets_kubeconfig;
 use crate::lab::{Lab, Output};
 
 const TRY: &str = "reconfigure -y --mode try --set spec.calicoNetwork.vxlan.vxlanVNI=5000";
@@ -105,6 +106,7 @@ fn a_change_is_reverted_at_once_on_request() {
 #[test]
 fn an_unreachable_api_server_reverts_the_change_early() {
     let lab = Lab::installed();
+    with_kubelets_kubeconfig(&lab);
     let _tried = lab.run(&format!("{TRY} --confirm-timeout 30s")).exits(0);
     let begun = Instant::now();
     lab.edit_yaml(|yaml| format!("{yaml}faults: [api down]\n"));
