@@ -125,6 +125,12 @@ impl Layered {
         self.layers.document_without(&OF_A_RUN)
     }
 
+    /// What was set in all layers, as one document for other machines, which have a login of their own: without the
+    /// kubeconfig of this one.
+    pub fn document_for_others(&self) -> serde_json::Value {
+        self.layers.document_without(&["spec.kubernetes.kubeconfig", "spec.kubernetes.context"])
+    }
+
     /// What was set in all layers, as one document: to make the same plan again.
     pub fn whole_document(&self) -> serde_json::Value {
         self.document.clone()

@@ -91,7 +91,7 @@ fn rollout(request: &Request, address: &str, calico_namespace: &str, config: &La
         calico_namespace: calico_namespace.to_owned(),
         image: request.image.clone(),
         api_server: address.to_owned(),
-        config: yaml(&config.whole_document())?,
+        config: yaml(&config.document_for_others())?,
         max_unavailable: request.max_unavailable,
     })
 }

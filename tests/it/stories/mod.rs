@@ -21,6 +21,7 @@ mod drain;
 mod dsc;
 mod failures;
 mod first_day;
+mod fleet;
 #[cfg(target_os = "linux")]
 mod given_up;
 mod hostprocess;
