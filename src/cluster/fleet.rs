@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::Cluster;
 use super::api::{Api, path, query};
 use super::errors::Failure;
-use crate::fleet::{DaemonSet, FleetNode, FleetPod, MANAGED, MaxUnavailable};
+use crate::fleet::{DaemonSet, FleetNode, FleetPod, MANAGED, MaxUnavailable, Metadata, Revision, installs_another};
 
 /// An object of which only the metadata is read.
 #[derive(Deserialize)]
@@ -15,25 +15,13 @@ struct Object {
     metadata: FleetNode,
 }
 
-/// A revision of a DaemonSet, as its controller keeps it.
+/// A revision of a DaemonSet, with what its pods are.
 #[derive(Deserialize)]
-struct Revision {
-    metadata: Owned,
+struct Kept {
+    metadata: Metadata,
     revision: i64,
     /// A strategic merge patch with the template of its pods.
     data: Value,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Owned {
-    #[serde(default)]
-    owner_references: Vec<Owner>,
-}
-
-#[derive(Deserialize)]
-struct Owner {
-    name: String,
 }
 
 impl Cluster {
@@ -54,6 +42,14 @@ impl Cluster {
         let mut sets: Vec<DaemonSet> = self.list(&list)?;
         sets.sort_by_key(DaemonSet::order);
         Ok(sets)
+    }
+
+    /// The revisions of those DaemonSets.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn fleet_revisions(&self, namespace: &str) -> Result<Vec<Revision>> {
+        self.list(&revisions_path(namespace))
     }
 
     /// The pods of a rollout.
@@ -106,20 +102,16 @@ impl Cluster {
         self.merge_patch::<_, Value>(&at, &patch).map(drop)
     }
 
-    /// Returns a wave to the revision of its pods before the current one, like `kubectl rollout undo`. `usable` says
-    /// whether a template is worth returning to. Returns false if there is none.
+    /// Returns a wave to the last revision of its pods that installed something else, like `kubectl rollout undo`.
+    /// Returns false if there is none.
     ///
     /// # Errors
     /// What the server says.
-    pub fn undo_wave(&self, namespace: &str, set: &DaemonSet, usable: impl Fn(&Value) -> bool) -> Result<bool> {
-        let list = path(["apis", "apps", "v1", "namespaces", namespace, "controllerrevisions"]);
-        let mut revisions: Vec<Revision> = self.list(&query(&list, &[("labelSelector", MANAGED)]))?;
-        revisions.retain(|one| one.metadata.owner_references.iter().any(|owner| owner.name == set.metadata.name));
-        revisions.sort_by_key(|one| one.revision);
-        // The newest is the current one.
-        revisions.pop();
-        let former = revisions.into_iter().rev().find(|one| usable(&one.data["spec"]["template"]));
-        let Some(former) = former else { return Ok(false) };
+    pub fn undo_wave(&self, namespace: &str, set: &DaemonSet) -> Result<bool> {
+        let mut revisions: Vec<Kept> = self.list(&revisions_path(namespace))?;
+        let another = |one: &Kept| installs_another(&one.data["spec"]["template"], set.revision());
+        revisions.retain(|one| one.metadata.is_of(set) && another(one));
+        let Some(former) = revisions.into_iter().max_by_key(|one| one.revision) else { return Ok(false) };
         let at = format!("{}/{}", sets_path(namespace), set.metadata.name);
         let patch = self.api.patch::<Value>(&at, "application/strategic-merge-patch+json", &former.data);
         self.runtime.block_on(patch)?;
@@ -144,6 +136,11 @@ pub(super) async fn windows_nodes(api: &Api) -> Result<Vec<FleetNode>, Failure> 
 
 fn sets_path(namespace: &str) -> String {
     path(["apis", "apps", "v1", "namespaces", namespace, "daemonsets"])
+}
+
+fn revisions_path(namespace: &str) -> String {
+    let list = path(["apis", "apps", "v1", "namespaces", namespace, "controllerrevisions"]);
+    query(&list, &[("labelSelector", MANAGED)])
 }
 
 /// Where an object of a rollout is in the API.

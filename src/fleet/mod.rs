@@ -6,9 +6,11 @@ mod plan;
 mod status;
 mod waves;
 
-pub use self::objects::{MANAGED, MaxUnavailable, Rollout, daemon_set, idle, installs_something, preamble};
+pub use self::objects::{MANAGED, MaxUnavailable, Rollout, daemon_set, idle, installs_another, preamble};
 pub use self::plan::{FleetPlan, NodePods, PlannedWave, plan};
-pub use self::status::{DaemonSet, FleetFailure, FleetPod, FleetStatus, WaveState, WaveStatus, status};
+pub use self::status::{
+    DaemonSet, FleetFailure, FleetPod, FleetStatus, Metadata, Revision, WaveState, WaveStatus, status,
+};
 pub use self::waves::{FleetNode, LEFT_OUT, Wave, Wishes, waves};
 
 /// The namespace of the objects, unless another is named.

@@ -181,9 +181,9 @@ pub fn idle(rollout: &Rollout, wave: &Wave, order: usize) -> Value {
     set
 }
 
-/// Whether pods with this template install something: not those of [`idle`].
-pub fn installs_something(template: &Value) -> bool {
-    template["metadata"]["annotations"][REVISION].as_str().is_some_and(|revision| revision != IDLE)
+/// Whether pods with this template install something, and not this revision.
+pub fn installs_another(template: &Value, than: &str) -> bool {
+    template["metadata"]["annotations"][REVISION].as_str().is_some_and(|revision| ![IDLE, than].contains(&revision))
 }
 
 /// The name of a wave's DaemonSet.

@@ -19,6 +19,10 @@ const CANNOT_START: [&str; 6] = [
     "RunContainerError",
 ];
 
+/// The label of a revision of a DaemonSet, and of its pods, with its hash (`DefaultDaemonSetUniqueLabelKey` in
+/// Kubernetes' `pkg/apis/apps`).
+const HASH: &str = "controller-revision-hash";
+
 /// The fields of a DaemonSet that are used.
 #[derive(Debug, Clone, Deserialize)]
 pub struct DaemonSet {
@@ -36,6 +40,27 @@ pub struct Metadata {
     pub annotations: BTreeMap<String, String>,
     generation: i64,
     deletion_timestamp: Option<Timestamp>,
+    owner_references: Vec<Owner>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct Owner {
+    name: String,
+}
+
+impl Metadata {
+    /// Whether this is a revision of a DaemonSet.
+    pub fn is_of(&self, set: &DaemonSet) -> bool {
+        self.owner_references.iter().any(|owner| owner.name == set.metadata.name)
+    }
+}
+
+/// What names a revision of a DaemonSet, as its controller keeps it.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Revision {
+    metadata: Metadata,
+    /// The highest is that of the current pods: an earlier one that is returned to gets the next number.
+    revision: i64,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -65,6 +90,8 @@ struct SetStatus {
     observed_generation: i64,
     desired_number_scheduled: usize,
     current_number_scheduled: usize,
+    updated_number_scheduled: usize,
+    number_ready: usize,
 }
 
 impl DaemonSet {
@@ -98,8 +125,14 @@ impl DaemonSet {
 
     /// Whether the controller has read it as it is now, and every one of its nodes has a pod.
     pub fn is_placed(&self) -> bool {
-        let SetStatus { observed_generation, desired_number_scheduled, current_number_scheduled } = self.status;
-        observed_generation >= self.metadata.generation && current_number_scheduled >= desired_number_scheduled
+        self.status.observed_generation >= self.metadata.generation
+            && self.status.current_number_scheduled >= self.status.desired_number_scheduled
+    }
+
+    /// Whether the controller says so, and that every pod is of the current revision and Ready.
+    fn is_replaced(&self) -> bool {
+        let all = self.status.desired_number_scheduled;
+        self.is_placed() && self.status.updated_number_scheduled >= all && self.status.number_ready >= all
     }
 }
 
@@ -265,8 +298,15 @@ pub struct FleetFailure {
     pub nodes: Vec<String>,
 }
 
-/// Judges the DaemonSets and pods of a namespace. `nodes`: every Windows node, and whether a label leaves it out.
-pub fn status(namespace: &str, sets: &[DaemonSet], pods: &[FleetPod], nodes: &[(String, bool)]) -> FleetStatus {
+/// Judges the DaemonSets, their revisions and pods of a namespace. `nodes`: every Windows node, and whether a label
+/// leaves it out.
+pub fn status(
+    namespace: &str,
+    sets: &[DaemonSet],
+    revisions: &[Revision],
+    pods: &[FleetPod],
+    nodes: &[(String, bool)],
+) -> FleetStatus {
     let mut sets: Vec<&DaemonSet> = sets.iter().filter(|set| set.metadata.deletion_timestamp.is_none()).collect();
     sets.sort_by_key(|set| set.order());
     let revision = sets.first().map_or(IDLE, |set| set.revision());
@@ -275,9 +315,13 @@ pub fn status(namespace: &str, sets: &[DaemonSet], pods: &[FleetPod], nodes: &[(
     for set in sets {
         let of_wave = |pod: &&FleetPod| pod.metadata.labels.get(WAVE).is_some_and(|wave| wave == set.wave());
         let all: Vec<&FleetPod> = pods.iter().filter(of_wave).collect();
+        let of_set = revisions.iter().filter(|one| one.metadata.is_of(set));
+        let hash = of_set.max_by_key(|one| one.revision).and_then(|one| one.metadata.labels.get(HASH));
+        // Pods that install the same can be replaced too, for example by `kubectl rollout restart`.
         let is_new = |pod: &&&FleetPod| {
             pod.metadata.deletion_timestamp.is_none()
                 && pod.metadata.annotations.get(REVISION).is_some_and(|made| made == set.revision())
+                && hash.is_none_or(|hash| pod.metadata.labels.get(HASH) == Some(hash))
         };
         let (mut done, mut failed, mut new) = (0, 0, 0);
         let (mut seconds, mut timed) = (0, 0);
@@ -297,7 +341,7 @@ pub fn status(namespace: &str, sets: &[DaemonSet], pods: &[FleetPod], nodes: &[(
         let limit = set.max_unavailable();
         let state = if set.is_idle() || set.revision() != revision {
             WaveState::Waiting
-        } else if set.is_placed() && done == nodes {
+        } else if set.is_replaced() && done == nodes {
             WaveState::Done
         } else if set.is_paused() {
             WaveState::Paused
@@ -352,7 +396,10 @@ mod tests {
                 "template": { "metadata": { "annotations": { REVISION: revision } } },
                 "updateStrategy": { "type": strategy },
             },
-            "status": { "observedGeneration": 2, "desiredNumberScheduled": nodes, "currentNumberScheduled": nodes },
+            "status": {
+                "observedGeneration": 2, "desiredNumberScheduled": nodes, "currentNumberScheduled": nodes,
+                "updatedNumberScheduled": nodes, "numberReady": nodes,
+            },
         }))
         .unwrap()
     }
@@ -387,7 +434,7 @@ mod tests {
 
     fn judged(sets: &[DaemonSet], pods: &[FleetPod]) -> FleetStatus {
         let nodes: Vec<(String, bool)> = pods.iter().map(|pod| (pod.spec.node_name.clone(), false)).collect();
-        status("fleet", sets, pods, &nodes)
+        status("fleet", sets, &[], pods, &nodes)
     }
 
     #[test]
@@ -404,7 +451,7 @@ mod tests {
         ];
         let nodes = pods.iter().map(|pod| (pod.spec.node_name.clone(), false));
         let nodes: Vec<_> = nodes.chain([("h".to_owned(), false), ("i".to_owned(), true)]).collect();
-        let status = status("fleet", &sets, &pods, &nodes);
+        let status = status("fleet", &sets, &[], &pods, &nodes);
         let numbers = |wave: &WaveStatus| {
             (wave.name.clone(), wave.state, [wave.nodes, wave.done, wave.in_progress, wave.failed], wave.eta_seconds)
         };
@@ -453,5 +500,50 @@ mod tests {
         assert_eq!(state("OnDelete", "old"), WaveState::Paused);
         let idle = judged(&[set("all", 1, IDLE, "RollingUpdate", 2)], &pods(IDLE));
         assert_eq!(idle.waves[0].state, WaveState::Waiting);
+    }
+    /// A revision of the DaemonSet of wave `all`.
+    fn kept(hash: &str, revision: i64) -> Revision {
+        serde_json::from_value(json!({
+            "metadata": { "labels": { HASH: hash }, "ownerReferences": [{ "name": "calicoctl-win-all" }] },
+            "revision": revision,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn after_an_undo_the_pods_of_the_revision_that_was_returned_to_count() {
+        // The controller gave the former revision the next number.
+        let revisions = [kept("old", 3), kept("new", 2)];
+        let hashed = |node: &str, hash: &str| {
+            let mut pod = pod("all", node, hash, ready());
+            pod.metadata.labels.insert(HASH.into(), hash.into());
+            pod
+        };
+        let mut undone = set("all", 1, "old", "RollingUpdate", 2);
+        let judged = |set: &DaemonSet, pods: &[FleetPod]| {
+            let wave = status("fleet", std::slice::from_ref(set), &revisions, pods, &[]).waves.remove(0);
+            (wave.state, wave.done)
+        };
+        let (first, half) = ([hashed("a", "new"), hashed("b", "new")], [hashed("a", "new"), hashed("b", "old")]);
+        let all = [hashed("a", "old"), hashed("b", "old")];
+        undone.status.updated_number_scheduled = 1;
+        assert_eq!(judged(&undone, &first), (WaveState::Rolling, 0));
+        assert_eq!(judged(&undone, &half), (WaveState::Rolling, 1));
+        // Its own numbers are older than the pods.
+        assert_eq!(judged(&undone, &all), (WaveState::Rolling, 2));
+        undone.status.updated_number_scheduled = 2;
+        assert_eq!(judged(&undone, &all), (WaveState::Done, 2));
+        undone.status.observed_generation = 1;
+        assert_eq!(judged(&undone, &all), (WaveState::Rolling, 2));
+    }
+
+    #[test]
+    fn pods_that_are_replaced_without_another_config_are_not_done_before() {
+        let restarted = set("all", 1, "new", "RollingUpdate", 1);
+        let mut old = pod("all", "a", "new", ready());
+        old.metadata.labels.insert(HASH.into(), "before".into());
+        let revisions = [kept("before", 1), kept("restarted", 2)];
+        let wave = status("fleet", &[restarted], &revisions, &[old], &[]).waves.remove(0);
+        assert_eq!((wave.state, wave.done), (WaveState::Rolling, 0));
     }
 }

@@ -211,7 +211,8 @@ fn until(
 
 /// How far the waves in a namespace are, without the nodes that are in none.
 fn progress(cluster: &Cluster, namespace: &str) -> Result<FleetStatus> {
-    Ok(fleet::status(namespace, &cluster.fleet_sets(namespace)?, &cluster.fleet_pods(namespace)?, &[]))
+    let (sets, revisions) = (cluster.fleet_sets(namespace)?, cluster.fleet_revisions(namespace)?);
+    Ok(fleet::status(namespace, &sets, &revisions, &cluster.fleet_pods(namespace)?, &[]))
 }
 
 /// How far the rollout in a namespace is.
@@ -219,10 +220,11 @@ fn progress(cluster: &Cluster, namespace: &str) -> Result<FleetStatus> {
 /// # Errors
 /// `FleetAbsent`; when the cluster cannot be read.
 pub(crate) fn look(cluster: &Cluster, namespace: &str) -> Result<FleetStatus> {
-    let (sets, pods) = (sets(cluster, namespace)?, cluster.fleet_pods(namespace)?);
+    let (sets, revisions) = (sets(cluster, namespace)?, cluster.fleet_revisions(namespace)?);
+    let pods = cluster.fleet_pods(namespace)?;
     let nodes: Vec<FleetNode> = cluster.windows_nodes()?;
     let nodes: Vec<(String, bool)> = nodes.into_iter().map(|node| (node.name.clone(), node.is_left_out())).collect();
-    Ok(fleet::status(namespace, &sets, &pods, &nodes))
+    Ok(fleet::status(namespace, &sets, &revisions, &pods, &nodes))
 }
 
 /// The DaemonSets of a rollout.
@@ -274,7 +276,7 @@ pub(crate) fn begun(sets: &[DaemonSet]) -> impl Iterator<Item = &DaemonSet> {
 pub(crate) fn rollback(cluster: &Cluster, namespace: &str, sets: &[DaemonSet]) -> Result<Vec<String>> {
     let mut undone = Vec::new();
     for set in begun(sets) {
-        if cluster.undo_wave(namespace, set, fleet::installs_something)? {
+        if cluster.undo_wave(namespace, set)? {
             undone.push(set.wave().to_owned());
         }
     }

@@ -133,6 +133,7 @@ static BUILT_IN: &[Resource] = &[
     built_in("", "secrets", "Secret", &[], NAMESPACED),
     built_in("", "serviceaccounts", "ServiceAccount", &["sa"], NAMESPACED),
     built_in("", "services", "Service", &["svc"], NAMESPACED).with_status(),
+    built_in("apps", "controllerrevisions", "ControllerRevision", &[], NAMESPACED),
     built_in("apps", "daemonsets", "DaemonSet", &["ds"], NAMESPACED).with_status().with_generation(),
     built_in("apps", "deployments", "Deployment", &["deploy"], NAMESPACED).with_status().with_generation(),
     built_in("apps", "replicasets", "ReplicaSet", &["rs"], NAMESPACED).with_status().with_generation(),
