@@ -5,8 +5,9 @@ use anyhow::Result;
 use super::args::{Fleet, FleetChange};
 use super::table::{lines, table};
 use crate::fault::Exit;
-use crate::fleet::{FleetPlan, FleetStatus, WaveState, WaveStatus, Wishes};
+use crate::fleet::{FleetPlan, FleetStatus, FleetVni, WaveState, WaveStatus, Wishes};
 use crate::report::document::RunResult;
+use crate::report::time::since;
 use crate::run::Ending;
 use crate::run::app::App;
 use crate::run::context::Remote;
@@ -36,7 +37,8 @@ pub(crate) fn run(verb: &Fleet, app: &mut App) -> Result<Ending> {
             app.done(true, done(&status))
         }
         Fleet::Status(place) => {
-            let status = fleet::look(&Remote::open(app, false)?.cluster, &place.namespace)?;
+            let cluster = Remote::open(app, false)?.cluster;
+            let status = fleet::look(&cluster, &place.namespace, app)?;
             let exit = if status.failures.is_empty() { Exit::Ok } else { Exit::Unhealthy };
             app.reporter.document(&status, &status_text(&status));
             Ending::shown(exit, done(&status))
@@ -146,11 +148,34 @@ fn status_text(status: &FleetStatus) -> String {
         let nodes = count(failure.nodes.len(), "node");
         text.push_str(&format!("  {}: {nodes}: {}\n      {}\n", failure.id, some(&failure.nodes), failure.what));
     }
+    if let Some(vni) = &status.vni {
+        text.push_str(&vni_text(vni));
+    }
     if !status.uncovered.is_empty() {
         text.push_str(&format!("in no wave: {}\n", some(&status.uncovered)));
     }
     if !status.left_out.is_empty() {
         text.push_str(&format!("left out by label: {}\n", some(&status.left_out)));
+    }
+    for next in &status.next {
+        text.push_str(&format!("next: {next}\n"));
+    }
+    text
+}
+
+/// Which nodes have which VNI, and for how long they have been apart.
+fn vni_text(vni: &FleetVni) -> String {
+    let (have, all) = vni.counts();
+    let felix = vni.felix.map_or_else(|| "is not known".into(), |felix| format!("has {felix}"));
+    let mut text = format!("VNI {}: {have} of {}; FelixConfiguration {felix}\n", vni.wanted, count(all, "node"));
+    for of in vni.nodes.iter().filter(|of| of.vni != Some(vni.wanted)) {
+        let name = of.vni.map_or_else(|| "being changed, or failed".into(), |vni| format!("VNI {vni}"));
+        text.push_str(&format!("  {name}: {}: {}\n", count(of.nodes.len(), "node"), some(&of.nodes)));
+    }
+    match (vni.apart_since, vni.apart_seconds.map(minutes)) {
+        (Some(from), _) => text.push_str(&format!("  apart since {}\n", since(from))),
+        (None, Some(time)) => text.push_str(&format!("  they were apart for {time}\n")),
+        (None, None) => {}
     }
     text
 }
@@ -191,7 +216,7 @@ fn minutes(seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fleet::{FleetFailure, PlannedWave};
+    use crate::fleet::{FleetFailure, PlannedWave, VniNodes};
     use crate::values::Vni;
 
     fn wave(name: &str, state: WaveState, [nodes, done, in_progress, failed]: [usize; 4]) -> WaveStatus {
@@ -223,8 +248,10 @@ mod tests {
                 what: "the archive is another one".into(),
                 nodes: vec!["b".into()],
             }],
+            vni: None,
             uncovered: vec!["h".into()],
             left_out: vec!["i".into()],
+            next: vec!["calicoctl-win fleet status --watch".into()],
         };
         insta::assert_snapshot!(status_text(&status), @r"
         fleet fleet: revision new
@@ -236,7 +263,30 @@ mod tests {
               the archive is another one
         in no wave: h
         left out by label: i
+        next: calicoctl-win fleet status --watch
         ");
+    }
+
+    #[test]
+    fn a_change_of_the_vni_is_shown_by_the_nodes_that_do_not_have_it_yet() {
+        let vni = |number: u32| Vni::try_from(number).unwrap();
+        let nodes = |vni, names: &[&str]| VniNodes { vni, nodes: names.iter().map(|name| (*name).into()).collect() };
+        let mut shown = FleetVni {
+            wanted: vni(5000),
+            former: Some(vni(4096)),
+            felix: Some(4096),
+            nodes: vec![nodes(Some(vni(5000)), &["a"]), nodes(Some(vni(4096)), &["c", "d"]), nodes(None, &["b"])],
+            apart_since: None,
+            apart_seconds: Some(600),
+        };
+        insta::assert_snapshot!(vni_text(&shown), @r"
+        VNI 5000: 1 of 4 nodes; FelixConfiguration has 4096
+          VNI 4096: 2 nodes: c, d
+          being changed, or failed: 1 node: b
+          they were apart for 10 min
+        ");
+        shown.apart_since = Some("2026-01-02T15:00:00Z".parse().unwrap());
+        assert!(vni_text(&shown).contains("  apart since 2026-01-0"));
     }
 
     #[test]

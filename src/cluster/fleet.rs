@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 use super::Cluster;
 use super::api::{Api, path, query};
 use super::errors::Failure;
-use crate::fleet::{DaemonSet, FleetNode, FleetPod, MANAGED, MaxUnavailable, Metadata, Revision, installs_another};
+use crate::fleet::{
+    DaemonSet, Fleet, FleetNode, FleetPod, MANAGED, MaxUnavailable, Metadata, Revision, installs_another,
+};
 
 /// An object of which only the metadata is read.
 #[derive(Deserialize)]
@@ -38,27 +40,28 @@ impl Cluster {
     /// # Errors
     /// When they cannot be read.
     pub fn fleet_sets(&self, namespace: &str) -> Result<Vec<DaemonSet>> {
-        let list = query(&sets_path(namespace), &[("labelSelector", MANAGED)]);
-        let mut sets: Vec<DaemonSet> = self.list(&list)?;
+        let mut sets: Vec<DaemonSet> = self.list(&managed(&sets_path(namespace)))?;
         sets.sort_by_key(DaemonSet::order);
         Ok(sets)
     }
 
-    /// The revisions of those DaemonSets.
+    /// A rollout as it is now; `felix_vni` is not read.
     ///
     /// # Errors
-    /// When they cannot be read.
-    pub fn fleet_revisions(&self, namespace: &str) -> Result<Vec<Revision>> {
-        self.list(&revisions_path(namespace))
-    }
-
-    /// The pods of a rollout.
-    ///
-    /// # Errors
-    /// When they cannot be read.
-    pub fn fleet_pods(&self, namespace: &str) -> Result<Vec<FleetPod>> {
-        let pods = path(["api", "v1", "namespaces", namespace, "pods"]);
-        self.list(&query(&pods, &[("labelSelector", MANAGED)]))
+    /// When it cannot be read.
+    pub fn fleet(&self, namespace: &str) -> Result<Fleet> {
+        let (sets, revisions, pods) = self.runtime.block_on(async {
+            let sets = self.api.list::<DaemonSet>(&managed(&sets_path(namespace))).await?;
+            let revisions = self.api.list::<Revision>(&managed(&revisions_path(namespace))).await?;
+            Ok::<_, Failure>((sets, revisions, self.api.list::<FleetPod>(&managed(&pods_path(namespace))).await?))
+        })?;
+        Ok(Fleet {
+            sets: sets.into_iter().map(|set| (set.metadata.name.clone(), set)).collect(),
+            revisions: revisions.into_iter().map(|one| (one.metadata.name.clone(), one)).collect(),
+            pods: pods.into_iter().map(|pod| (pod.metadata.name.clone(), pod)).collect(),
+            nodes: self.windows_nodes()?.into_iter().map(|node| (node.name.clone(), node)).collect(),
+            felix_vni: None,
+        })
     }
 
     /// Creates an object, or changes it to what this program says of it, by server-side apply. `dry`: the server only
@@ -108,7 +111,7 @@ impl Cluster {
     /// # Errors
     /// What the server says.
     pub fn undo_wave(&self, namespace: &str, set: &DaemonSet) -> Result<bool> {
-        let mut revisions: Vec<Kept> = self.list(&revisions_path(namespace))?;
+        let mut revisions: Vec<Kept> = self.list(&managed(&revisions_path(namespace)))?;
         let another = |one: &Kept| installs_another(&one.data["spec"]["template"], set.revision());
         revisions.retain(|one| one.metadata.is_of(set) && another(one));
         let Some(former) = revisions.into_iter().max_by_key(|one| one.revision) else { return Ok(false) };
@@ -139,8 +142,16 @@ fn sets_path(namespace: &str) -> String {
 }
 
 fn revisions_path(namespace: &str) -> String {
-    let list = path(["apis", "apps", "v1", "namespaces", namespace, "controllerrevisions"]);
-    query(&list, &[("labelSelector", MANAGED)])
+    path(["apis", "apps", "v1", "namespaces", namespace, "controllerrevisions"])
+}
+
+fn pods_path(namespace: &str) -> String {
+    path(["api", "v1", "namespaces", namespace, "pods"])
+}
+
+/// The objects of a rollout in a list.
+fn managed(list: &str) -> String {
+    query(list, &[("labelSelector", MANAGED)])
 }
 
 /// Where an object of a rollout is in the API.

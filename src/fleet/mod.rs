@@ -1,16 +1,18 @@
 //! Many nodes: one change, made by Kubernetes' own DaemonSet controller. It places the pods, limits how many nodes are
 //! out at once, retries and keeps revisions; this room makes its objects and reads how far it is.
 
+mod found;
 mod objects;
 mod plan;
 mod status;
+mod vni;
 mod waves;
 
+pub use self::found::{DaemonSet, Fleet, FleetPod, Metadata, Revision};
 pub use self::objects::{MANAGED, MaxUnavailable, Rollout, daemon_set, idle, installs_another, preamble};
 pub use self::plan::{FleetPlan, NodePods, PlannedWave, plan};
-pub use self::status::{
-    DaemonSet, FleetFailure, FleetPod, FleetStatus, Metadata, Revision, WaveState, WaveStatus, status,
-};
+pub use self::status::{FleetFailure, FleetStatus, WaveState, WaveStatus, status};
+pub use self::vni::{FleetVni, VniNodes};
 pub use self::waves::{FleetNode, LEFT_OUT, Wave, Wishes, waves};
 
 /// The namespace of the objects, unless another is named.

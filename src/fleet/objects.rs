@@ -10,7 +10,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::{Map, Value, json};
 
 use super::waves::Wave;
-use crate::values::Sha256;
+use crate::values::{Sha256, Vni};
 use crate::yaml;
 
 const MANIFEST: &str = include_str!("../../packaging/hostprocess/install.yaml");
@@ -32,6 +32,13 @@ pub(super) const MAX_UNAVAILABLE: &str = "calicoctl-win/max-unavailable";
 
 /// The annotation of the pods with the digest of what they install.
 pub(super) const REVISION: &str = "calicoctl-win/revision";
+
+/// The annotation of a DaemonSet and of its pods with the VNI that the config sets. Of the DaemonSet it remains when its
+/// pods are returned to an earlier revision.
+pub(super) const VNI: &str = "calicoctl-win/vni";
+
+/// The annotation of a DaemonSet with the VNI that the cluster had before, if it is another one.
+pub(super) const FORMER_VNI: &str = "calicoctl-win/former-vni";
 
 /// The revision of pods that install nothing yet.
 pub(super) const IDLE: &str = "none";
@@ -96,6 +103,10 @@ pub struct Rollout {
     /// The config, as YAML.
     pub config: String,
     pub max_unavailable: MaxUnavailable,
+    /// The VNI that the config sets.
+    pub vni: Option<Vni>,
+    /// The VNI that the cluster had before, if it is another one and known.
+    pub former_vni: Option<Vni>,
 }
 
 impl Rollout {
@@ -145,15 +156,22 @@ pub fn preamble(rollout: &Rollout, rights: &str) -> Vec<Value> {
 pub fn daemon_set(rollout: &Rollout, wave: &Wave, order: usize) -> Value {
     let mut set = manifest().into_iter().find(|object| object["kind"] == "DaemonSet").expect("the manifest has one");
     let limit = rollout.max_unavailable;
+    let vni = |name: &str, vni: Option<Vni>| Some((name.to_owned(), Value::from(vni?.to_string())));
+    let annotated = |mut annotations: Value, more: [Option<(String, Value)>; 2]| {
+        annotations.as_object_mut().expect("it is an object").extend(more.into_iter().flatten());
+        annotations
+    };
+    let own = json!({ ORDER: order.to_string(), MAX_UNAVAILABLE: limit.to_string() });
     set["metadata"] = json!({
         "name": name(wave), "namespace": rollout.namespace, "labels": wave_labels(wave),
-        "annotations": { ORDER: order.to_string(), MAX_UNAVAILABLE: limit.to_string() },
+        "annotations": annotated(own, [vni(VNI, rollout.vni), vni(FORMER_VNI, rollout.former_vni)]),
     });
     let spec = &mut set["spec"];
     spec["selector"]["matchLabels"] = wave_labels(wave);
     spec["updateStrategy"] = json!({ "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": limit.json() } });
     let template = &mut spec["template"];
-    template["metadata"] = json!({ "labels": wave_labels(wave), "annotations": { REVISION: rollout.revision() } });
+    let of_pods = annotated(json!({ REVISION: rollout.revision() }), [vni(VNI, rollout.vni), None]);
+    template["metadata"] = json!({ "labels": wave_labels(wave), "annotations": of_pods });
     let pod = &mut template["spec"];
     pod["affinity"] = wave.affinity();
     let apply = &mut pod["initContainers"][0];
@@ -170,7 +188,7 @@ pub fn daemon_set(rollout: &Rollout, wave: &Wave, order: usize) -> Value {
 pub fn idle(rollout: &Rollout, wave: &Wave, order: usize) -> Value {
     let mut set = daemon_set(rollout, wave, order);
     let template = &mut set["spec"]["template"];
-    template["metadata"]["annotations"][REVISION] = IDLE.into();
+    template["metadata"]["annotations"] = json!({ REVISION: IDLE });
     let pod = template["spec"].as_object_mut().expect("a pod's spec is an object");
     pod.remove("initContainers");
     pod.remove("volumes");
@@ -219,6 +237,8 @@ mod tests {
             api_server: "https://192.0.2.10:6443".into(),
             config: "spec: {calico: {version: v3.32.1}}\n".into(),
             max_unavailable: MaxUnavailable::Percent(10),
+            vni: None,
+            former_vni: None,
         }
     }
 
@@ -281,5 +301,19 @@ mod tests {
         let change = daemon_set(&rollout(), &wave(), 1);
         assert!(change["spec"]["template"]["spec"]["containers"][0].get("readinessProbe").is_some());
         assert_eq!(idle["spec"]["selector"], change["spec"]["selector"], "it cannot be changed later");
+    }
+
+    #[test]
+    fn the_pods_of_a_change_of_the_vni_say_which_and_the_daemon_set_which_it_was() {
+        let vni = |number: u32| Some(Vni::try_from(number).unwrap());
+        let rollout = Rollout { vni: vni(5000), former_vni: vni(4096), ..rollout() };
+        let (change, waits) = (daemon_set(&rollout, &wave(), 1), idle(&rollout, &wave(), 1));
+        for set in [&change, &waits] {
+            let annotations = &set["metadata"]["annotations"];
+            assert_eq!((&annotations[VNI], &annotations[FORMER_VNI]), (&json!("5000"), &json!("4096")));
+        }
+        let of_pods = |set: &Value| set["spec"]["template"]["metadata"]["annotations"].clone();
+        assert_eq!(of_pods(&change), json!({ REVISION: rollout.revision(), VNI: "5000" }));
+        assert_eq!(of_pods(&waits), json!({ REVISION: IDLE }));
     }
 }

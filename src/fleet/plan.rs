@@ -120,6 +120,8 @@ mod tests {
             api_server: "https://192.0.2.10:6443".into(),
             config: String::new(),
             max_unavailable: MaxUnavailable::Percent(10),
+            vni: None,
+            former_vni: None,
         };
         let pods = BTreeMap::from([
             ("node-1".to_owned(), NodePods { evicted: 3, blocked: Vec::new() }),

@@ -1,247 +1,14 @@
 //! How far a rollout is, from its DaemonSets and their pods.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde::Serialize;
 
-use super::objects::{IDLE, MAX_UNAVAILABLE, MaxUnavailable, ORDER, REVISION, WAVE};
-
-/// Why the kubelet does not start a container, when trying again does not help by itself.
-const CANNOT_START: [&str; 6] = [
-    "CreateContainerConfigError",
-    "CreateContainerError",
-    "ErrImagePull",
-    "ImagePullBackOff",
-    "InvalidImageName",
-    "RunContainerError",
-];
-
-/// The label of a revision of a DaemonSet, and of its pods, with its hash (`DefaultDaemonSetUniqueLabelKey` in
-/// Kubernetes' `pkg/apis/apps`).
-const HASH: &str = "controller-revision-hash";
-
-/// The fields of a DaemonSet that are used.
-#[derive(Debug, Clone, Deserialize)]
-pub struct DaemonSet {
-    pub metadata: Metadata,
-    pub spec: SetSpec,
-    #[serde(default)]
-    status: SetStatus,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub struct Metadata {
-    pub name: String,
-    pub labels: BTreeMap<String, String>,
-    pub annotations: BTreeMap<String, String>,
-    generation: i64,
-    deletion_timestamp: Option<Timestamp>,
-    owner_references: Vec<Owner>,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-struct Owner {
-    name: String,
-}
-
-impl Metadata {
-    /// Whether this is a revision of a DaemonSet.
-    pub fn is_of(&self, set: &DaemonSet) -> bool {
-        self.owner_references.iter().any(|owner| owner.name == set.metadata.name)
-    }
-}
-
-/// What names a revision of a DaemonSet, as its controller keeps it.
-#[derive(Debug, Clone, Deserialize)]
-pub struct Revision {
-    metadata: Metadata,
-    /// The highest is that of the current pods: an earlier one that is returned to gets the next number.
-    revision: i64,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct SetSpec {
-    template: Template,
-    #[serde(default)]
-    update_strategy: Strategy,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-struct Template {
-    metadata: Metadata,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-struct Strategy {
-    #[serde(rename = "type")]
-    kind: String,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct SetStatus {
-    observed_generation: i64,
-    desired_number_scheduled: usize,
-    current_number_scheduled: usize,
-    updated_number_scheduled: usize,
-    number_ready: usize,
-}
-
-impl DaemonSet {
-    /// What its pods install.
-    pub fn revision(&self) -> &str {
-        self.spec.template.metadata.annotations.get(REVISION).map_or(IDLE, String::as_str)
-    }
-
-    pub fn is_idle(&self) -> bool {
-        self.revision() == IDLE
-    }
-
-    pub fn is_paused(&self) -> bool {
-        self.spec.update_strategy.kind == "OnDelete"
-    }
-
-    pub fn wave(&self) -> &str {
-        self.metadata.labels.get(WAVE).map_or(&self.metadata.name, String::as_str)
-    }
-
-    /// Its place among the waves.
-    pub fn order(&self) -> usize {
-        self.metadata.annotations.get(ORDER).and_then(|order| order.parse().ok()).unwrap_or(usize::MAX)
-    }
-
-    /// The limit that it keeps, or keeps again after a pause.
-    pub fn max_unavailable(&self) -> MaxUnavailable {
-        let limit = self.metadata.annotations.get(MAX_UNAVAILABLE);
-        limit.and_then(|limit| limit.parse().ok()).unwrap_or(MaxUnavailable::Nodes(1))
-    }
-
-    /// Whether the controller has read it as it is now, and every one of its nodes has a pod.
-    pub fn is_placed(&self) -> bool {
-        self.status.observed_generation >= self.metadata.generation
-            && self.status.current_number_scheduled >= self.status.desired_number_scheduled
-    }
-
-    /// Whether the controller says so, and that every pod is of the current revision and Ready.
-    fn is_replaced(&self) -> bool {
-        let all = self.status.desired_number_scheduled;
-        self.is_placed() && self.status.updated_number_scheduled >= all && self.status.number_ready >= all
-    }
-}
-
-/// The fields of a pod of a wave that are used.
-#[derive(Debug, Clone, Deserialize)]
-pub struct FleetPod {
-    metadata: Metadata,
-    spec: PodSpec,
-    #[serde(default)]
-    status: PodStatus,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct PodSpec {
-    node_name: String,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct PodStatus {
-    conditions: Vec<Condition>,
-    init_container_statuses: Vec<Container>,
-    container_statuses: Vec<Container>,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-struct Condition {
-    #[serde(rename = "type")]
-    kind: String,
-    status: String,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Container {
-    state: State,
-    last_state: State,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-struct State {
-    waiting: Option<Waiting>,
-    terminated: Option<Terminated>,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-struct Waiting {
-    reason: String,
-    message: String,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Terminated {
-    exit_code: i32,
-    message: String,
-    started_at: Option<Timestamp>,
-    finished_at: Option<Timestamp>,
-}
-
-/// Why a node failed.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Cause {
-    id: String,
-    what: String,
-}
-
-impl FleetPod {
-    fn is_ready(&self) -> bool {
-        self.status.conditions.iter().any(|condition| condition.kind == "Ready" && condition.status == "True")
-    }
-
-    /// Why the change failed on its node, if it did; also while the container is tried again.
-    fn failure(&self) -> Option<Cause> {
-        let containers = || self.status.init_container_statuses.iter().chain(&self.status.container_statuses);
-        let mut waiting = containers().filter_map(|one| one.state.waiting.as_ref());
-        if let Some(waiting) = waiting.find(|one| CANNOT_START.contains(&one.reason.as_str())) {
-            return Some(Cause { id: waiting.reason.clone(), what: first_line(&waiting.message) });
-        }
-        let apply = self.status.init_container_statuses.first()?;
-        let ended = apply.state.terminated.as_ref().or(apply.last_state.terminated.as_ref())?;
-        (ended.exit_code != 0).then(|| cause(ended))
-    }
-
-    /// How long the change took on its node, in seconds, if it is made.
-    fn seconds(&self) -> Option<u64> {
-        let ended = self.status.init_container_statuses.first()?.state.terminated.as_ref()?;
-        let took = ended.finished_at?.duration_since(ended.started_at?).as_secs();
-        u64::try_from(took).ok().filter(|_| ended.exit_code == 0)
-    }
-}
-
-/// What `run.ps1` printed last, which kubelet keeps as the message of a container that failed.
-fn cause(ended: &Terminated) -> Cause {
-    let last = ended.message.lines().rev().find_map(|line| line.trim().strip_prefix("result: "));
-    let said = last.and_then(|line| serde_json::from_str::<Value>(line).ok());
-    let field = |name: &str| Some(said.as_ref()?[name].as_str()?.to_owned());
-    Cause {
-        id: field("id").unwrap_or_else(|| format!("exit code {}", ended.exit_code)),
-        what: field("what").unwrap_or_else(|| ended.message.lines().last().unwrap_or_default().trim().to_owned()),
-    }
-}
-
-fn first_line(text: &str) -> String {
-    text.lines().next().unwrap_or_default().to_owned()
-}
+use super::found::{Cause, DaemonSet, Fleet, FleetPod};
+use super::objects::{IDLE, WAVE};
+use super::vni::{self, FleetVni};
 
 /// Where a wave is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
@@ -265,10 +32,14 @@ pub struct FleetStatus {
     pub waves: Vec<WaveStatus>,
     /// By cause, the most frequent first.
     pub failures: Vec<FleetFailure>,
+    /// Which nodes have which VNI, if the change sets one; else null.
+    pub vni: Option<FleetVni>,
     /// Windows nodes without a pod of any wave, except those that a label leaves out.
     pub uncovered: Vec<String>,
     /// Windows nodes that the label `calicoctl-win/fleet=off` leaves out.
     pub left_out: Vec<String>,
+    /// What to do next, usually a command; empty while nobody has to do anything.
+    pub next: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
@@ -285,7 +56,7 @@ pub struct WaveStatus {
     pub failed: usize,
     /// A number or a share, for example `10%`.
     pub max_unavailable: String,
-    /// Until the wave is done, as the nodes that are done took; null without one.
+    /// Until the wave is done, from how many nodes were done in which time; null without one.
     pub eta_seconds: Option<u64>,
 }
 
@@ -298,43 +69,28 @@ pub struct FleetFailure {
     pub nodes: Vec<String>,
 }
 
-/// Judges the DaemonSets, their revisions and pods of a namespace. `nodes`: every Windows node, and whether a label
-/// leaves it out.
-pub fn status(
-    namespace: &str,
-    sets: &[DaemonSet],
-    revisions: &[Revision],
-    pods: &[FleetPod],
-    nodes: &[(String, bool)],
-) -> FleetStatus {
-    let mut sets: Vec<&DaemonSet> = sets.iter().filter(|set| set.metadata.deletion_timestamp.is_none()).collect();
+/// Judges a rollout.
+pub fn status(namespace: &str, fleet: &Fleet, now: Timestamp) -> FleetStatus {
+    let mut sets: Vec<&DaemonSet> =
+        fleet.sets.values().filter(|set| set.metadata.deletion_timestamp.is_none()).collect();
     sets.sort_by_key(|set| set.order());
     let revision = sets.first().map_or(IDLE, |set| set.revision());
     let mut causes: BTreeMap<Cause, Vec<String>> = BTreeMap::new();
     let mut waves = Vec::new();
-    for set in sets {
+    for set in &sets {
         let of_wave = |pod: &&FleetPod| pod.metadata.labels.get(WAVE).is_some_and(|wave| wave == set.wave());
-        let all: Vec<&FleetPod> = pods.iter().filter(of_wave).collect();
-        let of_set = revisions.iter().filter(|one| one.metadata.is_of(set));
-        let hash = of_set.max_by_key(|one| one.revision).and_then(|one| one.metadata.labels.get(HASH));
-        // Pods that install the same can be replaced too, for example by `kubectl rollout restart`.
-        let is_new = |pod: &&&FleetPod| {
-            pod.metadata.deletion_timestamp.is_none()
-                && pod.metadata.annotations.get(REVISION).is_some_and(|made| made == set.revision())
-                && hash.is_none_or(|hash| pod.metadata.labels.get(HASH) == Some(hash))
-        };
+        let all: Vec<&FleetPod> = fleet.pods.values().filter(of_wave).collect();
+        let hash = fleet.hash(set);
         let (mut done, mut failed, mut new) = (0, 0, 0);
-        let (mut seconds, mut timed) = (0, 0);
-        for pod in all.iter().filter(is_new) {
+        let mut changed = Vec::new();
+        for pod in all.iter().filter(|pod| pod.is_current(set, hash)) {
             new += 1;
             if pod.is_ready() {
                 done += 1;
-                if let Some(took) = pod.seconds() {
-                    (seconds, timed) = (seconds + took, timed + 1);
-                }
+                changed.extend(pod.changed());
             } else if let Some(cause) = pod.failure() {
                 failed += 1;
-                causes.entry(cause).or_default().push(pod.spec.node_name.clone());
+                causes.entry(cause).or_default().push(pod.node().to_owned());
             }
         }
         let nodes = set.status.desired_number_scheduled.max(all.len());
@@ -350,8 +106,9 @@ pub fn status(
         } else {
             WaveState::Rolling
         };
-        let rounds = (nodes - done).div_ceil(limit.of(nodes).max(1)) as u64;
-        let eta_seconds = (state == WaveState::Rolling && timed > 0).then(|| rounds * (seconds / timed));
+        let at_once = limit.of(nodes).max(1);
+        let eta_seconds =
+            if state == WaveState::Rolling { eta(&mut changed, at_once, nodes.saturating_sub(done)) } else { None };
         waves.push(WaveStatus {
             name: set.wave().to_owned(),
             daemon_set: set.metadata.name.clone(),
@@ -368,22 +125,69 @@ pub fn status(
     let mut failures: Vec<FleetFailure> =
         causes.into_iter().map(|(Cause { id, what }, nodes)| FleetFailure { id, what, nodes }).collect();
     failures.sort_by_key(|failure| std::cmp::Reverse(failure.nodes.len()));
-    let covered: std::collections::BTreeSet<&str> = pods.iter().map(|pod| pod.spec.node_name.as_str()).collect();
-    let of = |off: bool| nodes.iter().filter(move |(_, out)| *out == off).map(|(name, _)| name.clone());
+    let covered: BTreeSet<&str> = fleet.pods.values().map(FleetPod::node).collect();
+    let of =
+        |off: bool| fleet.nodes.values().filter(move |node| node.is_left_out() == off).map(|node| node.name.clone());
+    let vni = vni::judge(&sets, fleet, now);
     FleetStatus {
         namespace: namespace.to_owned(),
         revision: revision.to_owned(),
+        next: next(&waves, vni.as_ref()),
         waves,
         failures,
+        vni,
         uncovered: of(false).filter(|name| !covered.contains(name.as_str())).collect(),
         left_out: of(true).collect(),
     }
 }
 
+/// Seconds until the nodes that are left are changed, from when each change that is made began and ended; none without
+/// one.
+fn eta(changed: &mut [(Timestamp, Timestamp)], at_once: usize, left: usize) -> Option<u64> {
+    changed.sort_by_key(|(_, ended)| *ended);
+    let (_, last) = *changed.last()?;
+    let seconds = |from: Timestamp, to: Timestamp| u64::try_from(to.duration_since(from).as_secs()).unwrap_or_default();
+    if changed.len() < at_once {
+        // Too few to say how many end in a time.
+        let took: u64 = changed.iter().map(|(began, ended)| seconds(*began, *ended)).sum();
+        return Some(left.div_ceil(at_once) as u64 * (took / changed.len() as u64));
+    }
+    // Of the last two rounds: a pause before them does not count.
+    let recent = &changed[changed.len().saturating_sub(2 * at_once)..];
+    let first = recent.iter().map(|(began, _)| *began).min()?;
+    Some((left as u64 * seconds(first, last)).div_ceil(recent.len() as u64))
+}
+
+/// What to do next: a command to run, or none while nobody has to do anything.
+fn next(waves: &[WaveStatus], vni: Option<&FleetVni>) -> Vec<String> {
+    let has = |state: WaveState| waves.iter().any(|wave| wave.state == state);
+    let patch = vni.and_then(FleetVni::patch);
+    let half = vni.is_some_and(FleetVni::has_half);
+    let next = if has(WaveState::Stopped) {
+        "calicoctl-win fleet rollback".to_owned()
+    } else if has(WaveState::Paused) {
+        "calicoctl-win fleet resume".to_owned()
+    } else if let Some(patch) = patch.clone().filter(|_| half) {
+        patch
+    } else if has(WaveState::Rolling) {
+        "calicoctl-win fleet status --watch".to_owned()
+    } else if has(WaveState::Done) && has(WaveState::Waiting) {
+        "run the same fleet apply again, unless it still runs: it begins the next wave".to_owned()
+    } else if let Some(patch) = patch {
+        patch
+    } else {
+        return Vec::new();
+    };
+    vec![next]
+}
+
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
+    use super::super::found::{HASH, Revision};
+    use super::super::objects::{FORMER_VNI, MAX_UNAVAILABLE, ORDER, REVISION, VNI};
+    use super::super::waves::FleetNode;
     use super::*;
 
     fn set(wave: &str, order: usize, revision: &str, strategy: &str, nodes: usize) -> DaemonSet {
@@ -432,9 +236,22 @@ mod tests {
 
     const RESULT: &str = "12:00:01 downloading\nresult: {\"exit_name\":\"FAILED\",\"id\":\"ReleaseDigestMismatch\",\"what\":\"the archive is another one\"}\n";
 
+    fn fleet(sets: &[DaemonSet], revisions: &[Revision], pods: &[FleetPod]) -> Fleet {
+        let numbered = |(at, one): (usize, &Revision)| (at.to_string(), one.clone());
+        Fleet {
+            sets: sets.iter().map(|set| (set.metadata.name.clone(), set.clone())).collect(),
+            revisions: revisions.iter().enumerate().map(numbered).collect(),
+            pods: pods.iter().map(|pod| (pod.node().to_owned(), pod.clone())).collect(),
+            ..Fleet::default()
+        }
+    }
+
+    fn now() -> Timestamp {
+        "2026-01-02T16:00:00Z".parse().unwrap()
+    }
+
     fn judged(sets: &[DaemonSet], pods: &[FleetPod]) -> FleetStatus {
-        let nodes: Vec<(String, bool)> = pods.iter().map(|pod| (pod.spec.node_name.clone(), false)).collect();
-        status("fleet", sets, &[], pods, &nodes)
+        status("fleet", &fleet(sets, &[], pods), now())
     }
 
     #[test]
@@ -449,9 +266,14 @@ mod tests {
             pod("others", "f", "old", ready()),
             pod("others", "g", "old", ready()),
         ];
-        let nodes = pods.iter().map(|pod| (pod.spec.node_name.clone(), false));
-        let nodes: Vec<_> = nodes.chain([("h".to_owned(), false), ("i".to_owned(), true)]).collect();
-        let status = status("fleet", &sets, &[], &pods, &nodes);
+        let mut fleet = fleet(&sets, &[], &pods);
+        let node = |name: &str, label: &str| {
+            let labels = [(super::super::LEFT_OUT.to_owned(), label.to_owned())].into();
+            (name.to_owned(), FleetNode { name: name.into(), labels })
+        };
+        fleet.nodes.extend(pods.iter().map(|pod| node(pod.node(), "")));
+        fleet.nodes.extend([node("h", ""), node("i", "off")]);
+        let status = status("fleet", &fleet, now());
         let numbers = |wave: &WaveStatus| {
             (wave.name.clone(), wave.state, [wave.nodes, wave.done, wave.in_progress, wave.failed], wave.eta_seconds)
         };
@@ -521,7 +343,7 @@ mod tests {
         };
         let mut undone = set("all", 1, "old", "RollingUpdate", 2);
         let judged = |set: &DaemonSet, pods: &[FleetPod]| {
-            let wave = status("fleet", std::slice::from_ref(set), &revisions, pods, &[]).waves.remove(0);
+            let wave = status("fleet", &fleet(std::slice::from_ref(set), &revisions, pods), now()).waves.remove(0);
             (wave.state, wave.done)
         };
         let (first, half) = ([hashed("a", "new"), hashed("b", "new")], [hashed("a", "new"), hashed("b", "old")]);
@@ -543,7 +365,101 @@ mod tests {
         let mut old = pod("all", "a", "new", ready());
         old.metadata.labels.insert(HASH.into(), "before".into());
         let revisions = [kept("before", 1), kept("restarted", 2)];
-        let wave = status("fleet", &[restarted], &revisions, &[old], &[]).waves.remove(0);
+        let wave = status("fleet", &fleet(&[restarted], &revisions, &[old]), now()).waves.remove(0);
         assert_eq!((wave.state, wave.done), (WaveState::Rolling, 0));
+    }
+    /// A Ready pod whose run ended then, with this VNI in its config.
+    fn changed(wave: &str, node: &str, revision: &str, at: &str, vni: Option<&str>) -> FleetPod {
+        let mut status = ready();
+        status["initContainerStatuses"][0]["state"]["terminated"]["finishedAt"] = at.into();
+        let mut pod = pod(wave, node, revision, status);
+        pod.metadata.annotations.extend(vni.map(|vni| (VNI.to_owned(), vni.to_owned())));
+        pod
+    }
+
+    /// A wave of a change from VNI 4096 to 5000.
+    fn vni_set(wave: &str, order: usize, begun: bool, nodes: usize) -> DaemonSet {
+        let mut set = set(wave, order, if begun { "new" } else { "old" }, "RollingUpdate", nodes);
+        set.metadata.annotations.insert(VNI.into(), "5000".into());
+        set.metadata.annotations.insert(FORMER_VNI.into(), "4096".into());
+        if begun {
+            set.spec.template.metadata.annotations.insert(VNI.into(), "5000".into());
+        }
+        set
+    }
+
+    fn by_vni(status: &FleetStatus) -> Vec<(Option<u32>, Vec<String>)> {
+        let vni = status.vni.as_ref().unwrap();
+        vni.nodes.iter().map(|one| (one.vni.map(crate::values::Vni::get), one.nodes.clone())).collect()
+    }
+
+    #[test]
+    fn a_change_of_the_vni_says_which_nodes_have_which_for_how_long_and_what_to_run() {
+        const PATCH: &str = r#"kubectl patch felixconfiguration default --type=merge -p '{"spec":{"vxlanVNI":5000}}'"#;
+        let sets = [vni_set("all", 1, true, 4)];
+        let old = |node: &str| changed("all", node, "old", "2025-11-01T00:00:00Z", None);
+        let new = |node: &str, at: &str| changed("all", node, "new", at, Some("5000"));
+        let first = new("a", "2026-01-02T15:50:00Z");
+        let judged = |pods: &[FleetPod], felix: u32| {
+            let fleet = Fleet { felix_vni: Some(felix), ..fleet(&sets, &[], pods) };
+            status("fleet", &fleet, now())
+        };
+        let numbers = |status: &FleetStatus| {
+            let vni = status.vni.as_ref().unwrap();
+            (vni.wanted.get(), vni.former.map(crate::values::Vni::get), vni.felix, vni.apart_seconds)
+        };
+        // One of four, and one is being changed.
+        let begun = judged(&[first.clone(), pod("all", "b", "new", json!({})), old("c"), old("d")], 4096);
+        assert_eq!(numbers(&begun), (5000, Some(4096), Some(4096), Some(600)));
+        let wanted =
+            [(Some(5000), vec!["a".into()]), (Some(4096), vec!["c".into(), "d".into()]), (None, vec!["b".into()])];
+        assert_eq!(by_vni(&begun), wanted);
+        assert_eq!(begun.next, ["calicoctl-win fleet status --watch"]);
+        // Half of them: Linux nodes follow now.
+        let second = new("b", "2026-01-02T15:55:00Z");
+        let half = [first.clone(), second.clone(), old("c"), old("d")];
+        assert_eq!(judged(&half, 4096).next, [PATCH]);
+        assert_eq!(judged(&half, 5000).next, ["calicoctl-win fleet status --watch"]);
+        // All of them: Linux and Windows are apart until FelixConfiguration is changed, and no longer after it.
+        let all = [first, second, new("c", "2026-01-02T15:56:00Z"), new("d", "2026-01-02T15:57:00Z")];
+        let apart = judged(&all, 4096);
+        assert_eq!((numbers(&apart).3, apart.next), (Some(600), vec![PATCH.to_owned()]));
+        let done = judged(&all, 5000);
+        assert_eq!((numbers(&done).3, &done.vni.unwrap().apart_since, done.next.len()), (Some(420), &None, 0));
+    }
+
+    #[test]
+    fn after_an_undo_the_former_vni_is_the_wanted_one() {
+        let mut undone = vni_set("all", 1, false, 2);
+        undone.metadata.annotations.insert(FORMER_VNI.into(), "4096".into());
+        let pods = [
+            changed("all", "a", "old", "2026-01-02T15:58:00Z", None),
+            changed("all", "b", "new", "2026-01-02T15:50:00Z", Some("5000")),
+        ];
+        let fleet = Fleet { felix_vni: Some(4096), ..fleet(&[undone], &[], &pods) };
+        let status = status("fleet", &fleet, now());
+        let vni = status.vni.as_ref().unwrap();
+        assert_eq!((vni.wanted.get(), vni.former.map(crate::values::Vni::get)), (4096, Some(5000)));
+        assert_eq!(by_vni(&status), [(Some(4096), vec!["a".into()]), (Some(5000), vec!["b".into()])]);
+    }
+
+    #[test]
+    fn a_change_without_a_vni_says_nothing_of_it() {
+        assert_eq!(judged(&[set("all", 1, "new", "RollingUpdate", 1)], &[pod("all", "a", "new", ready())]).vni, None);
+    }
+
+    #[test]
+    fn the_time_left_is_that_of_the_nodes_that_are_done() {
+        let at = |minute: i64| {
+            "2026-01-02T15:00:00Z".parse::<Timestamp>().unwrap() + jiff::SignedDuration::from_mins(minute)
+        };
+        // Two at once, four minutes each.
+        let round = |began: i64| [(at(began), at(began + 4)); 2];
+        assert_eq!(eta(&mut [], 2, 8), None);
+        assert_eq!(eta(&mut round(0)[..1], 2, 3), Some(2 * 240));
+        assert_eq!(eta(&mut round(0), 2, 8), Some(4 * 240));
+        // After a pause of an hour.
+        let mut paused = [round(0), round(60), round(64)].concat();
+        assert_eq!(eta(&mut paused, 2, 8), Some(4 * 240));
     }
 }

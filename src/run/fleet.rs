@@ -5,6 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
+use jiff::Timestamp;
 use serde_json::Value;
 
 use super::app::App;
@@ -14,11 +15,10 @@ use super::sources::Sources;
 use crate::apply::standing::Standing;
 use crate::cluster::{Cluster, rights_manifest};
 use crate::config::Layered;
-use crate::facts::ClusterFacts;
 use crate::fault::{Exit, Fault};
 use crate::fleet::{
-    self, DaemonSet, FleetNode, FleetPlan, FleetStatus, MaxUnavailable, Rollout, Wave, WaveState, Wishes, daemon_set,
-    idle, preamble, waves,
+    self, DaemonSet, Fleet, FleetPlan, FleetStatus, MaxUnavailable, Rollout, Wave, WaveState, Wishes, daemon_set, idle,
+    preamble, waves,
 };
 use crate::report::event::Event;
 use crate::settings;
@@ -62,14 +62,21 @@ pub(crate) fn prepare(request: &Request, app: &mut App) -> Result<Prepared> {
     let facts = remote.facts(app)?;
     let cluster = remote.cluster.clone();
     let address = request.api_server.as_deref().unwrap_or_else(|| cluster.server());
-    let rollout = rollout(request, address, &facts.calico_namespace, &remote.layered)?;
+    let mut rollout = rollout(request, address, &facts.calico_namespace, &remote.layered)?;
     let nodes = cluster.windows_nodes()?;
     let waves = waves(&request.wishes, &nodes);
     let names: Vec<String> = nodes.iter().map(|node| node.name.clone()).collect();
     let drain = DrainFlags::default().over(&remote.run.maintenance.drain);
     let pods = cluster.plan_drains(&names, &drain)?;
     let sets = cluster.fleet_sets(&request.namespace)?;
-    let mut plan = fleet::plan(&rollout, &waves, &nodes, &pods, new_vni(&remote, &facts));
+    let has = facts.felix.vxlan_vni.unwrap_or(Vni::DEFAULT.get());
+    let new_vni = rollout.vni.filter(|vni| vni.get() != has);
+    rollout.former_vni = match sets.iter().find(|set| rollout.vni.is_some() && set.vni() == rollout.vni) {
+        // It continues, and the cluster may have the new one already.
+        Some(set) => set.former_vni(),
+        None => new_vni.and(Vni::try_from(has).ok()),
+    };
+    let mut plan = fleet::plan(&rollout, &waves, &nodes, &pods, new_vni);
     let is_wave = |set: &&DaemonSet| waves.iter().any(|wave| wave.name == set.wave());
     plan.replaced = sets.iter().filter(|set| !is_wave(set)).map(|set| set.metadata.name.clone()).collect();
     told(app, &cluster);
@@ -93,17 +100,13 @@ fn rollout(request: &Request, address: &str, calico_namespace: &str, config: &La
         api_server: address.to_owned(),
         config: yaml(&config.document_for_others())?,
         max_unavailable: request.max_unavailable,
+        vni: config.config.spec.calico_network.vxlan.vxlan_vni,
+        former_vni: None,
     })
 }
 
 fn yaml(value: &Value) -> Result<String> {
     serde_yaml::to_string(value).context("write it as YAML")
-}
-
-/// The VNI of the config, if the cluster has another one.
-fn new_vni(remote: &Remote, facts: &ClusterFacts) -> Option<Vni> {
-    let vni = remote.layered.config.spec.calico_network.vxlan.vxlan_vni?;
-    (facts.felix.vxlan_vni.unwrap_or(Vni::DEFAULT.get()) != vni.get()).then_some(vni)
 }
 
 fn told(app: &mut App, cluster: &Cluster) {
@@ -142,12 +145,15 @@ pub(crate) fn apply(prepared: &Prepared, limit: Duration, app: &mut App) -> Resu
             cluster.apply_object(&daemon_set(rollout, wave, order), false)?;
             let what = format!("wave {} ({order} of {})", wave.name, waves.len());
             until(app, cluster, deadline, &what, |cluster| {
-                is_done(&progress(cluster, &rollout.namespace)?, &wave.name)
+                is_done(
+                    &fleet::status(&rollout.namespace, &cluster.fleet(&rollout.namespace)?, Timestamp::now()),
+                    &wave.name,
+                )
             })?;
             Ok(((), format!("{what} is done")))
         })?;
     }
-    look(cluster, &rollout.namespace)
+    look(cluster, &rollout.namespace, app)
 }
 
 /// Whether a wave is done.
@@ -209,22 +215,38 @@ fn until(
     }
 }
 
-/// How far the waves in a namespace are, without the nodes that are in none.
-fn progress(cluster: &Cluster, namespace: &str) -> Result<FleetStatus> {
-    let (sets, revisions) = (cluster.fleet_sets(namespace)?, cluster.fleet_revisions(namespace)?);
-    Ok(fleet::status(namespace, &sets, &revisions, &cluster.fleet_pods(namespace)?, &[]))
-}
-
 /// How far the rollout in a namespace is.
 ///
 /// # Errors
 /// `FleetAbsent`; when the cluster cannot be read.
-pub(crate) fn look(cluster: &Cluster, namespace: &str) -> Result<FleetStatus> {
-    let (sets, revisions) = (sets(cluster, namespace)?, cluster.fleet_revisions(namespace)?);
-    let pods = cluster.fleet_pods(namespace)?;
-    let nodes: Vec<FleetNode> = cluster.windows_nodes()?;
-    let nodes: Vec<(String, bool)> = nodes.into_iter().map(|node| (node.name.clone(), node.is_left_out())).collect();
-    Ok(fleet::status(namespace, &sets, &revisions, &pods, &nodes))
+pub(crate) fn look(cluster: &Cluster, namespace: &str, app: &mut App) -> Result<FleetStatus> {
+    let mut fleet = cluster.fleet(namespace)?;
+    if fleet.sets.is_empty() {
+        return Err(absent(namespace).into());
+    }
+    if fleet.sets.values().any(|set| set.vni().is_some()) {
+        // Who may see the rollout need not have a right to Calico's resources.
+        match cluster.felix_vni() {
+            Ok(vni) => fleet.felix_vni = Some(vni),
+            Err(error) => {
+                app.event(&Event::Log { message: format!("the VNI of FelixConfiguration is not known: {error:#}") })
+            }
+        }
+    }
+    told(app, cluster);
+    Ok(judged(namespace, &fleet, app))
+}
+
+fn judged(namespace: &str, fleet: &Fleet, app: &App) -> FleetStatus {
+    let mut status = fleet::status(namespace, fleet, Timestamp::now());
+    status.next.iter_mut().for_each(|next| *next = app.global.repeated_in(next));
+    status
+}
+
+fn absent(namespace: &str) -> Fault {
+    let what = format!("there is no rollout in namespace {namespace}");
+    Fault::new(Exit::NotFound, "FleetAbsent", what)
+        .hint("begin one with: calicoctl-win fleet apply\nor name its namespace with --namespace")
 }
 
 /// The DaemonSets of a rollout.
@@ -234,10 +256,7 @@ pub(crate) fn look(cluster: &Cluster, namespace: &str) -> Result<FleetStatus> {
 pub(crate) fn sets(cluster: &Cluster, namespace: &str) -> Result<Vec<DaemonSet>> {
     let sets = cluster.fleet_sets(namespace)?;
     if sets.is_empty() {
-        let what = format!("there is no rollout in namespace {namespace}");
-        return Err(Fault::new(Exit::NotFound, "FleetAbsent", what)
-            .hint("begin one with: calicoctl-win fleet apply\nor name its namespace with --namespace")
-            .into());
+        return Err(absent(namespace).into());
     }
     Ok(sets)
 }
