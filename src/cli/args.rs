@@ -205,7 +205,7 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 37] = [
         &[
             "fleet plan -c node.yaml --image registry.example.com/calicoctl-win:0.1.0",
             "fleet apply -c node.yaml --image registry.example.com/calicoctl-win:0.1.0 --max-unavailable 10%",
-            "fleet status",
+            "fleet status --watch",
             "fleet rollback",
         ],
     ),
@@ -282,7 +282,13 @@ pub enum Fleet {
         timeout: Wait,
     },
     /// Show how far the change is, and the failed nodes by their cause
-    Status(FleetPlace),
+    Status {
+        #[command(flatten)]
+        place: FleetPlace,
+        /// Show it each time that it changes, until Ctrl-C
+        #[arg(long)]
+        watch: bool,
+    },
     /// Let no further node begin; those that have begun finish
     Pause(FleetPlace),
     /// Continue after a pause

@@ -1,13 +1,17 @@
 //! `fleet`: one change on many nodes, made by Kubernetes' DaemonSet controller.
 
+use std::time::Duration;
+
 use anyhow::Result;
 
 use super::args::{Fleet, FleetChange};
+use super::logs::check_endless;
 use super::table::{lines, table};
 use crate::fault::Exit;
 use crate::fleet::{FleetPlan, FleetStatus, FleetVni, WaveState, WaveStatus, Wishes};
 use crate::report::document::RunResult;
-use crate::report::time::since;
+use crate::report::reporter::Format;
+use crate::report::time::{minutes, since};
 use crate::run::Ending;
 use crate::run::app::App;
 use crate::run::context::Remote;
@@ -36,12 +40,12 @@ pub(crate) fn run(verb: &Fleet, app: &mut App) -> Result<Ending> {
             let status = fleet::apply(&prepared, timeout.length(), app)?;
             app.done(true, done(&status))
         }
-        Fleet::Status(place) => {
+        Fleet::Status { place, watch: true } => watch(&place.namespace, app),
+        Fleet::Status { place, watch: false } => {
             let cluster = Remote::open(app, false)?.cluster;
             let status = fleet::look(&cluster, &place.namespace, app)?;
-            let exit = if status.failures.is_empty() { Exit::Ok } else { Exit::Unhealthy };
             app.reporter.document(&status, &status_text(&status));
-            Ending::shown(exit, done(&status))
+            Ok(Ending::Shown(Box::new(ended(&status))))
         }
         Fleet::Pause(place) => pause(&place.namespace, ("pause", "paused"), app),
         Fleet::Resume(place) => pause(&place.namespace, ("resume", "resumed"), app),
@@ -57,6 +61,35 @@ pub(crate) fn run(verb: &Fleet, app: &mut App) -> Result<Ending> {
             app.done(true, format!("returned to what was installed before: {}", undone.join(", ")))
         }
     }
+}
+
+/// Shows the status until Ctrl-C, each time that it has changed.
+fn watch(namespace: &str, app: &mut App) -> Result<Ending> {
+    /// A terminal is not drawn more often.
+    const PAUSE: Duration = Duration::from_millis(750);
+    check_endless(app.reporter.format(), "--watch")?;
+    let cluster = Remote::open(app, false)?.cluster;
+    let mut shown = None;
+    match fleet::watch(&cluster, namespace, app, |status, lost, app| {
+        let now = Some((status.clone(), lost.is_some()));
+        // Text has the time, and is in place of the previous one.
+        if shown == now && app.reporter.format() != Format::Text {
+            return;
+        }
+        let lost = lost.map_or_else(String::new, |lost| format!("{lost}\n"));
+        let text = format!("{}\n{lost}\n{}", jiff::Zoned::now().strftime("%F %T %Z"), status_text(status));
+        let mut result = ended(status);
+        app.record().number(&mut result);
+        app.reporter.redraw(status, &text, &result);
+        shown = now;
+        std::thread::sleep(PAUSE);
+    })? {}
+}
+
+/// How a look at a rollout ends.
+fn ended(status: &FleetStatus) -> RunResult {
+    let exit = if status.failures.is_empty() { Exit::Ok } else { Exit::Unhealthy };
+    RunResult::new(exit, false, done(status))
 }
 
 fn pause(namespace: &str, (word, done): (&str, &str), app: &mut App) -> Result<Ending> {
@@ -203,16 +236,6 @@ fn some(names: &[String]) -> String {
     }
 }
 
-/// `5 min` or `2 h 10 min`.
-fn minutes(seconds: u64) -> String {
-    let minutes = seconds.div_ceil(60);
-    match (minutes / 60, minutes % 60) {
-        (0, minutes) => format!("{minutes} min"),
-        (hours, 0) => format!("{hours} h"),
-        (hours, minutes) => format!("{hours} h {minutes} min"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -324,10 +347,5 @@ mod tests {
           left out by label: node-2
         ! VNI 5000 is not the cluster's: pods on changed nodes and on nodes with the former VNI do not reach each other, for about 45 min
         ");
-    }
-
-    #[test]
-    fn a_time_is_said_in_hours_and_minutes() {
-        assert_eq!([1, 3600, 7801].map(minutes), ["1 min", "1 h", "2 h 11 min"]);
     }
 }

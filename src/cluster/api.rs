@@ -79,6 +79,11 @@ impl Call {
         Self { method, path: path.to_owned(), accept: "application/json", content_type: "", body: None }
     }
 
+    /// A watch of the objects in this form.
+    pub fn watch(path: &str, form: Form) -> Self {
+        Self { accept: form.each(), ..Self::bare(Method::GET, path) }
+    }
+
     pub fn write(
         method: Method,
         path: &str,
@@ -111,6 +116,30 @@ impl Call {
     /// patch is not: with a resource version in it the second one would be a conflict.
     fn is_repeatable(&self) -> bool {
         self.method == Method::GET || self.method == Method::DELETE
+    }
+}
+
+/// What is read of each object.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Form {
+    Whole,
+    /// Only its `metadata`: a tenth of the bytes of a Node or Pod.
+    Metadata,
+}
+
+impl Form {
+    const fn list(self) -> &'static str {
+        match self {
+            Self::Whole => "application/json",
+            Self::Metadata => "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
+        }
+    }
+
+    const fn each(self) -> &'static str {
+        match self {
+            Self::Whole => "application/json",
+            Self::Metadata => "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
+        }
     }
 }
 
@@ -255,27 +284,18 @@ impl Api {
     }
 
     pub async fn list<T: DeserializeOwned>(&self, path: &str) -> Result<Vec<T>, Failure> {
-        Ok(self.list_from(path).await?.0)
+        Ok(self.list_from(path, Form::Whole).await?.0)
+    }
+
+    /// As [`Self::list`], but only the `metadata` of each object.
+    pub async fn list_metadata<T: DeserializeOwned>(&self, path: &str) -> Result<Vec<T>, Failure> {
+        Ok(self.list_from(path, Form::Metadata).await?.0)
     }
 
     /// A list with the resource version from which a watch continues.
-    pub async fn list_from<T: DeserializeOwned>(&self, path: &str) -> Result<(Vec<T>, String), Failure> {
-        self.list_as(path, "application/json").await
-    }
-
-    /// As [`Self::list`], but only the `metadata` of each object: a tenth of the bytes when Nodes or Pods are counted.
-    pub async fn list_metadata<T: DeserializeOwned>(&self, path: &str) -> Result<Vec<T>, Failure> {
-        let metadata = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
-        Ok(self.list_as(path, metadata).await?.0)
-    }
-
-    async fn list_as<T: DeserializeOwned>(
-        &self,
-        path: &str,
-        accept: &'static str,
-    ) -> Result<(Vec<T>, String), Failure> {
+    pub async fn list_from<T: DeserializeOwned>(&self, path: &str, form: Form) -> Result<(Vec<T>, String), Failure> {
         let mut all = Vec::new();
-        let version = self.pages(path, accept, &mut all, Vec::clear, |all, page| all.extend(page)).await?;
+        let version = self.pages(path, form.list(), &mut all, Vec::clear, |all, page| all.extend(page)).await?;
         Ok((all, version))
     }
 

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 use super::Cluster;
-use super::api::{path, query};
+use super::api::{Form, path, query};
 use super::watch::{News, follow};
 use crate::facts::ApiGroup;
 use crate::fault::{Exit, Fault};
@@ -21,9 +21,38 @@ use crate::values::Vni;
 const LOOK: Duration = Duration::from_millis(500);
 
 #[derive(Deserialize)]
-struct Configuration {
+pub(super) struct Configuration {
     #[serde(default)]
     spec: Spec,
+}
+
+impl Configuration {
+    fn vni(&self) -> u32 {
+        self.spec.vni.unwrap_or(Vni::DEFAULT.get())
+    }
+}
+
+/// The VNI that a watch of [`felix_list`] reports, if it reports one.
+pub(super) fn vni_of(news: &News<Configuration>) -> Option<u32> {
+    match news {
+        News::There(felix) => Some(felix.vni()),
+        News::All(all) => Some(all.first().map_or(Vni::DEFAULT.get(), Configuration::vni)),
+        News::Gone(_) => Some(Vni::DEFAULT.get()),
+        News::Lost(_) | News::Found => None,
+    }
+}
+
+fn felix_path(group: ApiGroup) -> String {
+    let (name, version) = match group {
+        ApiGroup::V1 => ("crd.projectcalico.org", "v1"),
+        ApiGroup::V3 => ("projectcalico.org", "v3"),
+    };
+    path(["apis", name, version, "felixconfigurations"])
+}
+
+/// The list with only FelixConfiguration `default`.
+pub(super) fn felix_list(group: ApiGroup) -> String {
+    query(&felix_path(group), &[("fieldSelector", "metadata.name=default")])
 }
 
 #[derive(Default, Deserialize)]
@@ -39,12 +68,17 @@ impl Cluster {
     /// # Errors
     /// When the cluster cannot be asked, or has no Calico.
     pub fn felix_vni(&self) -> Result<u32> {
-        let at = |group, version| path(["apis", group, version, "felixconfigurations", "default"]);
-        let felix = match self.get::<Configuration>(&at("crd.projectcalico.org", "v1")) {
-            Err(error) if Fault::id_of(&error) == "ApiNotServed" => self.get(&at("projectcalico.org", "v3")),
-            other => other,
-        }?;
-        Ok(felix.and_then(|felix| felix.spec.vni).unwrap_or(Vni::DEFAULT.get()))
+        Ok(self.felix()?.1)
+    }
+
+    /// The same, with the group that serves it.
+    pub(super) fn felix(&self) -> Result<(ApiGroup, u32)> {
+        let ask = |group| self.get::<Configuration>(&format!("{}/default", felix_path(group)));
+        let (group, felix) = match ask(ApiGroup::V1) {
+            Err(error) if Fault::id_of(&error) == "ApiNotServed" => (ApiGroup::V3, ask(ApiGroup::V3)?),
+            other => (ApiGroup::V1, other?),
+        };
+        Ok((group, felix.map_or(Vni::DEFAULT.get(), |felix| felix.vni())))
     }
 
     /// Waits until FelixConfiguration `default` has this VNI, with a watch.
@@ -59,17 +93,12 @@ impl Cluster {
         stop: &dyn Fn() -> bool,
         events: Sink,
     ) -> Result<()> {
-        let (name, version) = match group {
-            ApiGroup::V1 => ("crd.projectcalico.org", "v1"),
-            ApiGroup::V3 => ("projectcalico.org", "v3"),
-        };
-        let list = path(["apis", name, version, "felixconfigurations"]);
-        let list = query(&list, &[("fieldSelector", "metadata.name=default")]);
+        let list = felix_list(group);
         self.runtime.block_on(async {
             let (tell, mut heard) = unbounded_channel::<News<Configuration>>();
             let mut tasks = JoinSet::new();
             let listen = move |news| drop(tell.send(news));
-            tasks.spawn(follow(Arc::clone(&self.api), list, None, listen));
+            tasks.spawn(follow(Arc::clone(&self.api), list, Form::Whole, None, listen));
             let begun = Instant::now();
             let mut last = "it was not read yet".to_owned();
             while begun.elapsed() < limit {
@@ -83,16 +112,14 @@ impl Cluster {
                     .into());
                 }
                 let said = match timeout(LOOK, heard.recv()).await {
-                    Ok(Some(News::There(felix))) => Some(felix.spec.vni),
-                    Ok(Some(News::All(all))) => Some(all.first().and_then(|felix| felix.spec.vni)),
-                    Ok(Some(News::Gone(_))) => Some(None),
                     Ok(Some(News::Lost(failure))) => {
                         last = failure.fault.what;
                         None
                     }
+                    Ok(Some(news)) => vni_of(&news),
                     Ok(None) | Err(_) => None,
                 };
-                if let Some(vni) = said.map(|vni| vni.unwrap_or(Vni::DEFAULT.get())) {
+                if let Some(vni) = said {
                     if vni == wanted.get() {
                         return Ok(());
                     }

@@ -11,10 +11,12 @@ use crate::fleet::{
     DaemonSet, Fleet, FleetNode, FleetPod, MANAGED, MaxUnavailable, Metadata, Revision, installs_another,
 };
 
+pub(super) const WINDOWS_NODES: &str = "/api/v1/nodes?labelSelector=kubernetes.io%2Fos%3Dwindows";
+
 /// An object of which only the metadata is read.
 #[derive(Deserialize)]
-struct Object {
-    metadata: FleetNode,
+pub(super) struct Object {
+    pub metadata: FleetNode,
 }
 
 /// A revision of a DaemonSet, with what its pods are.
@@ -65,20 +67,21 @@ impl Cluster {
     }
 
     /// Creates an object, or changes it to what this program says of it, by server-side apply. `dry`: the server only
-    /// says whether it would.
+    /// says whether it would. Returns its generation.
     ///
     /// # Errors
     /// What the server says.
-    pub fn apply_object(&self, object: &Value, dry: bool) -> Result<()> {
+    pub fn apply_object(&self, object: &Value, dry: bool) -> Result<i64> {
         let mut at = query(&object_path(object), &[("force", "true"), ("fieldValidation", "Strict")]);
         if dry {
             at = query(&at, &[("dryRun", "All")]);
         }
-        let applied = self.runtime.block_on(self.api.patch::<Value>(&at, "application/apply-patch+yaml", object));
-        applied.map_err(anyhow::Error::from).with_context(|| {
+        let ask = async || self.api.patch::<Value>(&at, "application/apply-patch+yaml", object).await;
+        let applied = self.runtime.block_on(self.api.retry_refused(ask));
+        let applied = applied.map_err(anyhow::Error::from).with_context(|| {
             format!("apply {} {}", object["kind"].as_str().unwrap_or_default(), object["metadata"]["name"])
         })?;
-        Ok(())
+        Ok(applied["metadata"]["generation"].as_i64().unwrap_or_default())
     }
 
     /// No further node begins: the controller no longer replaces pods.
@@ -132,25 +135,24 @@ impl Cluster {
 
 /// The Windows nodes' metadata: a tenth of the bytes of the nodes.
 pub(super) async fn windows_nodes(api: &Api) -> Result<Vec<FleetNode>, Failure> {
-    let list = query("/api/v1/nodes", &[("labelSelector", "kubernetes.io/os=windows")]);
-    let nodes: Vec<Object> = api.list_metadata(&list).await?;
+    let nodes: Vec<Object> = api.list_metadata(WINDOWS_NODES).await?;
     Ok(nodes.into_iter().map(|node| node.metadata).collect())
 }
 
-fn sets_path(namespace: &str) -> String {
+pub(super) fn sets_path(namespace: &str) -> String {
     path(["apis", "apps", "v1", "namespaces", namespace, "daemonsets"])
 }
 
-fn revisions_path(namespace: &str) -> String {
+pub(super) fn revisions_path(namespace: &str) -> String {
     path(["apis", "apps", "v1", "namespaces", namespace, "controllerrevisions"])
 }
 
-fn pods_path(namespace: &str) -> String {
+pub(super) fn pods_path(namespace: &str) -> String {
     path(["api", "v1", "namespaces", namespace, "pods"])
 }
 
 /// The objects of a rollout in a list.
-fn managed(list: &str) -> String {
+pub(super) fn managed(list: &str) -> String {
     query(list, &[("labelSelector", MANAGED)])
 }
 

@@ -15,6 +15,7 @@ mod etcd_member;
 mod facts;
 mod felix;
 mod fleet;
+mod fleet_watch;
 mod joining;
 mod kubeconfig;
 pub mod lease;
@@ -50,6 +51,7 @@ pub use self::credentials::{Issued, TOKEN_SECRET, TokenFrom, renewal_forbidden};
 pub use self::drain::{DrainOptions, DrainPlan, Remaining};
 pub use self::errors::may_pass;
 pub use self::facts::{FactsOptions, read_etcd};
+pub use self::fleet_watch::FleetWatch;
 pub use self::joining::{CertificateRequest, RequestState};
 pub use self::kubeconfig::{
     EXEC_PLUGIN, PLUGIN_CANNOT_START, PLUGIN_TIMED_OUT, files_of, read_file as read_kubeconfig, server_of,

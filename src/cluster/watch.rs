@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Method;
 use http_body_util::BodyExt;
 use kube::client::Body;
 use serde::Deserialize;
@@ -11,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::api::{Answer, Api, Call, query};
+use super::api::{Answer, Api, Call, Form, query};
 use super::errors::{Failure, Trouble};
 
 /// The length of one watch. Short, so that a dead connection is noticed; continuing costs one request.
@@ -38,6 +37,20 @@ pub(super) enum News<T> {
     All(Vec<T>),
     /// The list cannot be watched for the moment.
     Lost(Failure),
+    /// It is watched again, and no change was missed.
+    Found,
+}
+
+impl<T> News<T> {
+    pub fn map<U>(self, mut to: impl FnMut(T) -> U) -> News<U> {
+        match self {
+            Self::There(one) => News::There(to(one)),
+            Self::Gone(one) => News::Gone(to(one)),
+            Self::All(all) => News::All(all.into_iter().map(to).collect()),
+            Self::Lost(failure) => News::Lost(failure),
+            Self::Found => News::Found,
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -56,55 +69,75 @@ enum End {
     Failed(Failure),
 }
 
+/// Whether a watch that ended so may continue where it was: the server is down or overloaded. One that refuses watches
+/// may allow lists.
+fn continues(failure: &Failure) -> bool {
+    match failure.status {
+        Some(status) => matches!(status, 429 | 500..),
+        None => failure.fault.id != "ClusterAnswer",
+    }
+}
+
 /// Follows the list at `path` from `version` on, or from the current state, until it is dropped.
 pub(super) async fn follow<T: DeserializeOwned>(
     api: Arc<Api>,
     path: String,
+    form: Form,
     mut version: Option<String>,
     mut tell: impl FnMut(News<T>),
 ) {
     let mut pause = FIRST_PAUSE;
+    let mut lost = false;
     loop {
         let failure = match &mut version {
-            Some(version) => {
+            Some(at) => {
                 let begun = Instant::now();
-                match watch(&api, &path, version, &mut tell).await {
-                    End::Time if begun.elapsed() > Duration::from_secs(1) => {
-                        pause = FIRST_PAUSE;
-                        continue;
-                    }
+                let end = watch(&api, &path, form, at, &mut lost, &mut tell).await;
+                if begun.elapsed() > Duration::from_secs(1) {
+                    pause = FIRST_PAUSE;
+                }
+                match end {
+                    End::Time if begun.elapsed() > Duration::from_secs(1) => continue,
                     // A server that ends every watch at once is asked with a pause.
                     End::Time => None,
                     End::Expired => {
-                        pause = FIRST_PAUSE;
+                        (version, pause) = (None, FIRST_PAUSE);
                         None
                     }
-                    End::Failed(failure) => Some(failure),
+                    End::Failed(failure) => {
+                        version = version.filter(|_| continues(&failure));
+                        Some(failure)
+                    }
                 }
             }
-            None => match api.list_from(&path).await {
+            None => match api.list_from(&path, form).await {
                 Ok((all, at)) => {
                     // Keep increasing the pause: a watch may be refused while a list is not.
-                    version = Some(at);
+                    (version, lost) = (Some(at), false);
                     tell(News::All(all));
                     continue;
                 }
                 Err(failure) => Some(failure),
             },
         };
-        version = None;
+        let mut wait = pause;
         if let Some(failure) = failure {
+            wait = Duration::from_secs(failure.retry_after.unwrap_or_default().into()).max(pause);
+            lost = true;
             tell(News::Lost(failure));
         }
-        sleep(pause).await;
+        sleep(wait).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
+/// One watch. `lost`: whether the one before failed.
 async fn watch<T: DeserializeOwned>(
     api: &Api,
     path: &str,
+    form: Form,
     version: &mut String,
+    lost: &mut bool,
     tell: &mut impl FnMut(News<T>),
 ) -> End {
     let seconds = LENGTH.as_secs().to_string();
@@ -114,7 +147,7 @@ async fn watch<T: DeserializeOwned>(
         ("timeoutSeconds", seconds.as_str()),
         ("resourceVersion", version.as_str()),
     ];
-    let call = Call::bare(Method::GET, &query(path, &parameters));
+    let call = Call::watch(&query(path, &parameters), form);
     let failed = |trouble| End::Failed(api.failure(&call, trouble));
     let response = match timeout(LENGTH, api.send(&call)).await {
         Ok(Ok(response)) => response,
@@ -126,6 +159,9 @@ async fn watch<T: DeserializeOwned>(
         let body = body.collect().await.map(|body| body.to_bytes().to_vec()).unwrap_or_default();
         let answer = Answer { status: head.status.as_u16(), headers: head.headers, body };
         return if answer.status == 410 { End::Expired } else { failed(Trouble::Answer(answer)) };
+    }
+    if std::mem::take(lost) {
+        tell(News::Found);
     }
     let mut rest = Vec::new();
     loop {

@@ -129,6 +129,11 @@ impl DaemonSet {
         self.spec.update_strategy.kind == "OnDelete"
     }
 
+    /// Increases with each change of its spec.
+    pub fn generation(&self) -> i64 {
+        self.metadata.generation
+    }
+
     pub fn wave(&self) -> &str {
         self.metadata.labels.get(WAVE).map_or(&self.metadata.name, String::as_str)
     }

@@ -41,6 +41,16 @@ fn distance(time: Duration) -> String {
     }
 }
 
+/// `5 min` or `2 h 10 min`.
+pub fn minutes(seconds: u64) -> String {
+    let minutes = seconds.div_ceil(60);
+    match (minutes / 60, minutes % 60) {
+        (0, minutes) => format!("{minutes} min"),
+        (hours, 0) => format!("{hours} h"),
+        (hours, minutes) => format!("{hours} h {minutes} min"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -58,5 +68,9 @@ mod tests {
         let ago = at(now - Duration::from_secs(7300));
         assert!(ago.contains(&zone) && ago.ends_with("(2h 01m ago)"), "{ago}");
         assert!(at(now + Duration::from_secs(7300)).contains(" (in 2h 01m)"));
+    }
+    #[test]
+    fn a_time_is_said_in_hours_and_minutes() {
+        assert_eq!([1, 3600, 7801].map(minutes), ["1 min", "1 h", "2 h 11 min"]);
     }
 }

@@ -1,7 +1,7 @@
 //! One change on many nodes: what `fleet` does with the objects of [`crate::fleet`]. Kubernetes makes the change, so a
 //! rollout continues without this process; `apply` stays to begin the next wave, and can be run again to continue.
 
-use std::thread;
+use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -13,7 +13,7 @@ use super::context::Remote;
 use super::options::{DrainFlags, Source};
 use super::sources::Sources;
 use crate::apply::standing::Standing;
-use crate::cluster::{Cluster, rights_manifest};
+use crate::cluster::{Cluster, FleetWatch, may_pass, rights_manifest};
 use crate::config::Layered;
 use crate::fault::{Exit, Fault};
 use crate::fleet::{
@@ -21,11 +21,15 @@ use crate::fleet::{
     preamble, waves,
 };
 use crate::report::event::Event;
+use crate::report::time::minutes;
 use crate::settings;
 use crate::values::{Vni, count};
 
-/// How often a rollout is looked at. With one list of pods each time, also of thousands.
+/// How often a rollout is looked at while nothing changes.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// An API server that has just started refuses everybody until it has read the cluster's roles: never for so long.
+const REFUSED_FOR: Duration = Duration::from_mins(5);
 
 /// What the command line says about a rollout.
 #[derive(Debug, Clone)]
@@ -135,20 +139,21 @@ pub(crate) fn apply(prepared: &Prepared, limit: Duration, app: &mut App) -> Resu
         Ok(((), format!("{} applied", count(objects.len() + waves.len(), "object"))))
     })?;
     let deadline = Instant::now() + limit;
+    let mut watch = cluster.watch_fleet(&rollout.namespace, false);
     // Only then the controller limits how many nodes are out at once.
-    until(app, cluster, deadline, "until every node has a pod of its wave", |cluster| {
-        let sets = cluster.fleet_sets(&rollout.namespace)?;
-        Ok(sets.iter().all(DaemonSet::is_placed).then_some(()))
+    until(app, (cluster, &mut watch), deadline, "every node to have a pod of its wave", |fleet| {
+        let is_placed = |wave: &Wave| fleet.sets.values().any(|set| set.wave() == wave.name && set.is_placed());
+        Ok(if waves.iter().all(is_placed) { None } else { Some(String::new()) })
     })?;
     for (order, wave) in (1..).zip(waves) {
         app.phase("wave", |app| {
-            cluster.apply_object(&daemon_set(rollout, wave, order), false)?;
             let what = format!("wave {} ({order} of {})", wave.name, waves.len());
-            until(app, cluster, deadline, &what, |cluster| {
-                is_done(
-                    &fleet::status(&rollout.namespace, &cluster.fleet(&rollout.namespace)?, Timestamp::now()),
-                    &wave.name,
-                )
+            let mut begun = Begun::default();
+            until(app, (cluster, &mut watch), deadline, &what, |fleet| {
+                if begun.generation.is_none() {
+                    begun.generation = Some(cluster.apply_object(&daemon_set(rollout, wave, order), false)?);
+                }
+                left(fleet, &rollout.namespace, &wave.name, &mut begun)
             })?;
             Ok(((), format!("{what} is done")))
         })?;
@@ -156,16 +161,34 @@ pub(crate) fn apply(prepared: &Prepared, limit: Duration, app: &mut App) -> Resu
     look(cluster, &rollout.namespace, app)
 }
 
-/// Whether a wave is done.
-fn is_done(status: &FleetStatus, wave: &str) -> Result<Option<()>> {
-    let Some(found) = status.waves.iter().find(|one| one.name == wave) else {
+/// What is known of a wave that was begun.
+#[derive(Default)]
+struct Begun {
+    /// Of its DaemonSet, as it was applied.
+    generation: Option<i64>,
+    is_seen: bool,
+}
+
+/// What is left of a wave, as text; none if it is done.
+fn left(fleet: &Fleet, namespace: &str, wave: &str, begun: &mut Begun) -> Result<Option<String>> {
+    let Some(set) = fleet.sets.values().find(|set| set.wave() == wave) else {
+        if !begun.is_seen {
+            return Ok(Some(String::new()));
+        }
         let what = format!("the DaemonSet of wave {wave} was deleted");
         return Err(Fault::new(Exit::Failed, "FleetStopped", what)
             .hint("look who deleted it; then apply again")
             .into());
     };
+    begun.is_seen = true;
+    // The watch may be behind what was applied.
+    if begun.generation.is_none_or(|applied| set.generation() < applied) {
+        return Ok(Some(String::new()));
+    }
+    let status = fleet::status(namespace, fleet, Timestamp::now());
+    let Some(found) = status.waves.iter().find(|one| one.name == wave) else { return Ok(Some(String::new())) };
     match found.state {
-        WaveState::Done => Ok(Some(())),
+        WaveState::Done => Ok(None),
         WaveState::Paused => {
             let what = format!("the rollout was paused in wave {wave}: {} of {} are done", found.done, found.nodes);
             let hint = "continue with: calicoctl-win fleet resume\nthen run the same fleet apply again";
@@ -182,36 +205,74 @@ fn is_done(status: &FleetStatus, wave: &str) -> Result<Option<()>> {
             let hint = "see all causes with: calicoctl-win fleet status\nreturn with: calicoctl-win fleet rollback";
             Err(Fault::new(Exit::Failed, "FleetStopped", what).hint(hint).into())
         }
-        WaveState::Rolling | WaveState::Waiting => Ok(None),
+        WaveState::Rolling | WaveState::Waiting => {
+            let eta =
+                found.eta_seconds.map_or_else(String::new, |seconds| format!(", about {} left", minutes(seconds)));
+            Ok(Some(format!(": {} of {} done{eta}", found.done, found.nodes)))
+        }
     }
 }
 
+/// Waits until nothing is left, which `left` says.
 fn until(
     app: &mut App,
-    cluster: &Cluster,
+    (cluster, watch): (&Cluster, &mut FleetWatch),
     deadline: Instant,
     what: &str,
-    mut look: impl FnMut(&Cluster) -> Result<Option<()>>,
+    mut left: impl FnMut(&Fleet) -> Result<Option<String>>,
 ) -> Result<()> {
     let begun = Instant::now();
     loop {
-        let found = look(cluster);
+        let found = watch.fleet().map_or_else(|| Ok(Some(String::new())), &mut left);
         told(app, cluster);
-        match found {
-            Ok(Some(())) => return Ok(()),
+        let rest = match found {
+            Ok(None) => return Ok(()),
+            Ok(Some(rest)) => rest,
             // The API server may restart meanwhile; the rollout waits for it.
-            Err(error) if Fault::of(&error).is_some_and(|fault| fault.exit != Exit::ClusterUnreachable) => {
-                return Err(error);
-            }
-            _ => {}
-        }
+            Err(error) if may_pass(&error) => format!(": {error:#}"),
+            Err(error) => return Err(error),
+        };
+        let lost = watch.lost().map_or_else(String::new, |(_, why)| format!("; {}", why.what));
+        check_access(watch)?;
         if Instant::now() >= deadline {
             let fault = Fault::new(Exit::Failed, "FleetTimeout", format!("the time is up: {what}"));
             let hint = "the rollout continues without this command\nlook with: calicoctl-win fleet status";
             return Err(fault.hint(hint).into());
         }
-        app.event(&Event::Waiting { what: what.to_owned(), elapsed: begun.elapsed(), limit: deadline - begun });
-        thread::sleep(LOOK_EVERY.min(deadline - Instant::now()));
+        let what = format!("{what}{rest}{lost}");
+        app.event(&Event::Waiting { what, elapsed: begun.elapsed(), limit: deadline - begun });
+        watch.wait(LOOK_EVERY.min(deadline - Instant::now()));
+    }
+}
+
+/// # Errors
+/// When the API server refuses what it allowed before, and not only because it has just started.
+fn check_access(watch: &FleetWatch) -> Result<()> {
+    match watch.lost() {
+        Some((time, why)) if why.exit == Exit::ClusterAccessDenied && time > REFUSED_FOR => Err(why.clone().into()),
+        _ => Ok(()),
+    }
+}
+
+/// Shows how far the rollout in a namespace is, each time that it has changed, and at least so often.
+///
+/// # Errors
+/// `FleetAbsent`; when the cluster cannot be read, or no longer.
+pub(crate) fn watch(
+    cluster: &Cluster,
+    namespace: &str,
+    app: &mut App,
+    mut show: impl FnMut(&FleetStatus, Option<String>, &mut App),
+) -> Result<Infallible> {
+    show(&look(cluster, namespace, app)?, None, app);
+    let mut watch = cluster.watch_fleet(namespace, true);
+    loop {
+        watch.wait(LOOK_EVERY);
+        told(app, cluster);
+        check_access(&watch)?;
+        let Some(fleet) = watch.fleet() else { continue };
+        let lost = watch.lost().map(|(time, why)| format!("as it was {} s ago: {}", time.as_secs(), why.what));
+        show(&judged(namespace, fleet, app), lost, app);
     }
 }
 
@@ -229,7 +290,7 @@ pub(crate) fn look(cluster: &Cluster, namespace: &str, app: &mut App) -> Result<
         match cluster.felix_vni() {
             Ok(vni) => fleet.felix_vni = Some(vni),
             Err(error) => {
-                app.event(&Event::Log { message: format!("the VNI of FelixConfiguration is not known: {error:#}") })
+                app.event(&Event::Log { message: format!("the VNI of FelixConfiguration is not known: {error:#}") });
             }
         }
     }

@@ -19,7 +19,7 @@ use serde_json::Value;
 use self::budgets::Budget;
 use self::pods::{Fate, Pod, fate};
 use super::Cluster;
-use super::api::{Api, path, query};
+use super::api::{Api, Form, path, query};
 use super::errors::Failure;
 use super::node::absent;
 use crate::fault::{Exit, Fault};
@@ -142,10 +142,10 @@ async fn survey(api: &Api, node: &str, options: &DrainOptions) -> Result<Survey,
     if let Some(selector) = &options.pod_selector {
         list = query(&list, &[("labelSelector", selector)]);
     }
-    let (found, pods_at): (Vec<Pod>, String) = api.list_from(&list).await?;
+    let (found, pods_at): (Vec<Pod>, String) = api.list_from(&list, Form::Whole).await?;
     let (mut warnings, mut budgets, mut budgets_at) = (Vec::new(), Vec::new(), None);
     if !options.disable_eviction {
-        match api.list_from(BUDGETS).await {
+        match api.list_from(BUDGETS, Form::Whole).await {
             Ok((list, at)) => (budgets, budgets_at) = (list, Some(at)),
             // The server checks budgets anyway; only its answer cannot be predicted.
             Err(failure) if failure.status == Some(403) && !api.is_refused_for_now(&failure) => {

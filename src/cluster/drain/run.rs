@@ -14,7 +14,7 @@ use super::budgets::{self, Budget};
 use super::eviction::{self, Answered};
 use super::pods::Pod;
 use super::{BUDGETS, DrainOptions, DrainPlan, Remaining, Survey, pods_path};
-use crate::cluster::api::Api;
+use crate::cluster::api::{Api, Form};
 use crate::cluster::errors::Failure;
 use crate::cluster::watch::{News, follow};
 use crate::fault::{Exit, Fault};
@@ -97,11 +97,11 @@ pub(super) async fn run(
     let (mut run, received) = Run::new(api, node, options, survey, events);
     let tell = run.reports.clone();
     let listen = move |news| drop(tell.send(Report::Pods(news)));
-    run.tasks.spawn(follow(Arc::clone(api), pods_path(node), Some(pods_at), listen));
+    run.tasks.spawn(follow(Arc::clone(api), pods_path(node), Form::Whole, Some(pods_at), listen));
     if let Some(at) = budgets_at {
         let tell = run.reports.clone();
         let listen = move |news| drop(tell.send(Report::Budgets(news)));
-        run.tasks.spawn(follow(Arc::clone(api), BUDGETS.into(), Some(at), listen));
+        run.tasks.spawn(follow(Arc::clone(api), BUDGETS.into(), Form::Whole, Some(at), listen));
     }
     run.finish(received, stop).await
 }
@@ -284,7 +284,7 @@ impl<'a> Run<'a> {
                 gone.iter().for_each(|uid| self.leaves(uid));
                 pods.into_iter().for_each(|pod| self.is_there(pod, now));
             }
-            News::Lost(_) => {}
+            News::Lost(_) | News::Found => {}
         }
     }
 
@@ -336,7 +336,7 @@ impl<'a> Run<'a> {
             News::Gone(budget) => self.budgets.retain(|known| !same(known, &budget)),
             News::All(all) => self.budgets = all,
             // The server checks them anyway.
-            News::Lost(_) => return,
+            News::Lost(_) | News::Found => return,
         }
         self.counts += 1;
         let now = Instant::now();

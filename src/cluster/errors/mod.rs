@@ -41,6 +41,8 @@ pub(super) struct Failure {
     pub fault: Fault,
     /// What RBAC refused.
     pub refused: Option<Box<Access>>,
+    /// How many seconds to wait before the next request, if the server says so: a minute at most.
+    pub retry_after: Option<u8>,
     absent: bool,
     cause: Option<Error>,
 }
@@ -171,7 +173,7 @@ impl Failure {
     }
 
     fn unanswered(fault: Fault, cause: Option<Error>) -> Self {
-        Self { status: None, reason: String::new(), fault, refused: None, absent: false, cause }
+        Self { status: None, reason: String::new(), fault, refused: None, retry_after: None, absent: false, cause }
     }
 
     fn answered(server: &str, call: &Call, answer: &Answer) -> Self {
@@ -191,7 +193,8 @@ impl Failure {
         if let Some(budget) = budget_of(status.as_ref()) {
             cause = anyhow!("{}", budget.message.clone().unwrap_or_default()).context(format!("{cause}"));
         }
-        Self { status: Some(answer.status), reason, fault, refused, absent, cause: Some(cause) }
+        let retry_after = answer.retry_after().and_then(|time| u8::try_from(time.as_secs()).ok());
+        Self { status: Some(answer.status), reason, fault, refused, retry_after, absent, cause: Some(cause) }
     }
 }
 

@@ -4,6 +4,7 @@ mod credentials;
 mod facts;
 mod failures;
 mod kubeconfigs;
+mod watches;
 
 use std::time::Duration;
 

@@ -21,7 +21,7 @@ pub struct Request {
 pub struct Mark(usize);
 
 impl RealCluster {
-    fn audit(&self) -> Vec<Value> {
+    pub fn audit(&self) -> Vec<Value> {
         let text = fs::read_to_string(self.server.file("audit.log")).unwrap_or_default();
         // The last line may be half written.
         text.split_inclusive('\n').filter_map(|line| serde_json::from_str(line.strip_suffix('\n')?).ok()).collect()

@@ -20,7 +20,7 @@ use crate::lab::{Lab, Output};
 /// A node that its label leaves out.
 const OUT: &str = "node-out";
 
-const NODES: usize = 40;
+pub const NODES: usize = 40;
 const CANARIES: usize = 2;
 /// In percent of the 38 nodes after the canaries: four.
 const AT_ONCE: &str = "--max-unavailable 10%";
@@ -35,13 +35,13 @@ const RENEW_EVERY: Duration = Duration::from_secs(10);
 type Ends = Arc<Mutex<BTreeMap<(String, String), String>>>;
 
 /// The kubelets of all nodes.
-struct Kubelets {
+pub struct Kubelets {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
     /// What fails, and with which message.
     ends: Ends,
     /// No run on a node ends while this is set.
-    slow: Arc<AtomicBool>,
+    pub slow: Arc<AtomicBool>,
     /// The most nodes without a ready pod at the same time, after it was set to 0.
     most_out: Arc<AtomicUsize>,
 }
@@ -59,7 +59,10 @@ impl Kubelets {
                     names.iter().for_each(|name| renew(&client, name));
                     renewed = Some(Instant::now());
                 }
-                let pods: Vec<Value> = client.list(PODS).unwrap_or_default();
+                let Ok(pods) = client.list::<Value>(PODS) else {
+                    thread::sleep(Duration::from_millis(100));
+                    continue;
+                };
                 let ready = pods.iter().filter(|pod| is_ready(pod)).count();
                 most_out.fetch_max(names.len().saturating_sub(ready), Ordering::SeqCst);
                 for pod in &pods {
@@ -153,13 +156,13 @@ fn act(client: &Cluster, pod: &Value, ends: &BTreeMap<(String, String), String>,
     }
 }
 
-struct Fleet {
-    kubelets: Kubelets,
-    cluster: RealCluster,
+pub struct Fleet {
+    pub kubelets: Kubelets,
+    pub cluster: RealCluster,
 }
 
 impl Fleet {
-    fn start() -> Option<Self> {
+    pub fn start() -> Option<Self> {
         let scheduler = part("kube-scheduler")?;
         let mut cluster = RealCluster::start(V1)?;
         // kubelet's own code is Linux's, and refuses pods for Windows.
@@ -196,12 +199,12 @@ impl Fleet {
         Some(Self { kubelets: Kubelets::start(client, names), cluster })
     }
 
-    fn run(&self, words: &str) -> Output {
+    pub fn run(&self, words: &str) -> Output {
         self.cluster.lab.bare(&format!("{words} --kubeconfig admin -o json"))
     }
 
     /// A change of all nodes, the canaries first. The address is one that nodes reach.
-    fn change(verb: &str, config: &str, image: &str) -> String {
+    pub fn change(verb: &str, config: &str, image: &str) -> String {
         format!(
             "fleet {verb} -c {config} --image registry.example.com/calicoctl-win:{image} {AT_ONCE} \
              --canary stage=canary --api-server https://192.0.2.10:6443"
@@ -291,6 +294,19 @@ fn a_change_of_many_nodes_stops_at_the_failed_ones_and_is_undone() {
     });
     until("the controller's numbers", || (fleet.status()["waves"][1]["state"] == "Done").then_some(()));
     assert_eq!(fleet.status()["failures"], json!([]));
+
+    // Pods that are replaced by pods that install the same are not done before.
+    fleet.kubelets.slow.store(true, Ordering::SeqCst);
+    let restart = ["rollout", "restart", "daemonset/calicoctl-win-others", "-n", "calicoctl-win"];
+    fleet.cluster.kubectl(&restart, "");
+    let begun = until("pods to be replaced", || {
+        let wave = fleet.status()["waves"][1].clone();
+        assert_eq!(wave["state"], "Rolling", "{wave:#}");
+        (wave["in_progress"] != 0).then_some(wave)
+    });
+    assert_eq!(begun["done"], 0, "{begun:#}");
+    fleet.kubelets.slow.store(false, Ordering::SeqCst);
+    until("every pod to be replaced", || (fleet.status()["waves"][1]["state"] == "Done").then_some(()));
 }
 
 #[test]

@@ -49,7 +49,8 @@ fn a_run_that_waits_for_the_lock_ends_with_a_result() {
 #[test]
 fn what_has_no_end_is_no_document_and_its_stream_ends_with_a_result() {
     let lab = Lab::installed();
-    for words in ["status --watch", "logs -f"] {
+    lab.add_object("daemonsets.apps", schemas::a_wave());
+    for words in ["status --watch", "logs -f", "fleet status --watch"] {
         let (lines, code) = stopped_at(&lab, words, "", r#""seq":1,"#);
         let result = lines.last().unwrap();
         assert_eq!((code, &result["type"], &result["status"]), (Some(130), &json!("result"), &json!("cancelled")));
