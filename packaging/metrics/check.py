@@ -1,9 +1,10 @@
-"""Checks the metrics of sandbox nodes: check.sh runs it, with the path of calicoctl-win.
+"""Checks the metrics of sandbox nodes and of a rollout: check.sh runs it, with the path of calicoctl-win.
 
 `promtool check metrics` parses and lints them; the textfile collector of node_exporter, which parses as that of
 windows_exporter does, serves them.
 """
 
+import json
 import pathlib
 import re
 import shutil
@@ -97,6 +98,36 @@ def states(work):
     yield "image", work / "image"
 
 
+def rollout(sandbox):
+    """Adds a rollout to a sandbox: a wave that changes the VNI, in which two nodes are done and two failed."""
+    named = "app.kubernetes.io/name"
+    of_wave = {named: "calicoctl-win", "calicoctl-win/wave": "all"}
+    revision = {"calicoctl-win/revision": "new", "calicoctl-win/vni": "5000"}
+    at = {"namespace": "calicoctl-win"}
+    objects = [("daemonsets.apps", {
+        "apiVersion": "apps/v1", "kind": "DaemonSet",
+        "metadata": {"name": "calicoctl-win-all", "labels": of_wave, "generation": 1, **at, "annotations": {
+            "calicoctl-win/order": "1", "calicoctl-win/max-unavailable": "2", "calicoctl-win/vni": "5000",
+            "calicoctl-win/former-vni": "4096"}},
+        "spec": {"template": {"metadata": {"annotations": revision}}, "updateStrategy": {"type": "RollingUpdate"}},
+        "status": {"observedGeneration": 1, "desiredNumberScheduled": 4, "currentNumberScheduled": 4}})]
+    for number in range(4):
+        ended = {"startedAt": "2026-01-02T15:00:00Z", "finishedAt": "2026-01-02T15:04:00Z", "exitCode": 0}
+        status = {"conditions": [{"type": "Ready", "status": "True"}],
+                  "initContainerStatuses": [{"state": {"terminated": ended}}]}
+        if number > 1:
+            cause = 'result: {"id": "Odd", "what": "w"}' if number == 2 else ODD
+            status = {"initContainerStatuses": [{"lastState": {"terminated": {"exitCode": 9, "message": cause}}}]}
+        objects.append(("pods", {
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": f"all-{number}", "labels": of_wave, "annotations": revision, **at},
+            "spec": {"nodeName": f"node-{number}"}, "status": status}))
+    file = sandbox / "cluster/cluster.json"
+    cluster = json.loads(file.read_text())
+    cluster["objects"] += [[{"kind": kind, "name": one["metadata"]["name"], **at}, one] for kind, one in objects]
+    file.write_text(json.dumps(cluster))
+
+
 def quoted(text):
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
@@ -105,12 +136,15 @@ def main():
     assert lint("# TYPE a counter\na 1\n"), "promtool finds nothing wrong"
     with tempfile.TemporaryDirectory() as made:
         work = pathlib.Path(made)
-        for name, sandbox in states(work):
+        of_nodes = [(name, sandbox, "metrics") for name, sandbox in states(work)]
+        shutil.copytree(work / "good", work / "fleet")
+        rollout(work / "fleet")
+        for name, sandbox, verb in [*of_nodes, ("fleet", work / "fleet", "fleet metrics")]:
             folder = work / f"textfile-{name}"
             folder.mkdir()
             file = folder / "calicoctl-win.prom"
             for _ in range(2):
-                run("metrics --quiet --out", sandbox, file)
+                run(f"{verb} --quiet --out", sandbox, file)
             text = file.read_text()
             assert [one.name for one in folder.iterdir()] == [file.name], "a temporary file remains"
             wrong = lint(text)
@@ -121,6 +155,9 @@ def main():
                 served = exporter.served()
             assert "node_textfile_scrape_error 0" in served, served
             assert samples(served) == wanted, f"{name}: {set(samples(served).items()) ^ set(wanted.items())}"
+            if verb == "fleet metrics":
+                stopped = samples(text)["calicoctl_win_fleet_wave_state", (("state", "stopped"), ("wave", "all"))]
+                assert stopped == 1 and 'fleet_failures{id="Odd"} 1' in text and 'fleet_vni_nodes{vni="5000"} 2' in text, text
             print(f"{name}: {len(wanted)} samples: promtool accepts them, and all are served")
         file.write_text(text + "calicoctl_win_half{")
         with Exporter(folder) as exporter:

@@ -289,6 +289,14 @@ pub enum Fleet {
         #[arg(long)]
         watch: bool,
     },
+    /// Print how far the change is as metrics for Prometheus, or write them for a textfile collector
+    Metrics {
+        #[command(flatten)]
+        place: FleetPlace,
+        /// File to write, in one step, in the folder of a textfile collector; must end in .prom
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+    },
     /// Let no further node begin; those that have begun finish
     Pause(FleetPlace),
     /// Continue after a pause

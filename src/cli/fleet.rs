@@ -3,13 +3,16 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use jiff::Timestamp;
 
 use super::args::{Fleet, FleetChange};
 use super::logs::check_endless;
+use super::metrics::{check_name, give};
 use super::table::{lines, table};
 use crate::fault::Exit;
 use crate::fleet::{FleetPlan, FleetStatus, FleetVni, WaveState, WaveStatus, Wishes};
 use crate::report::document::RunResult;
+use crate::report::metrics;
 use crate::report::reporter::Format;
 use crate::report::time::{minutes, since};
 use crate::run::Ending;
@@ -46,6 +49,12 @@ pub(crate) fn run(verb: &Fleet, app: &mut App) -> Result<Ending> {
             let status = fleet::look(&cluster, &place.namespace, app)?;
             app.reporter.document(&status, &status_text(&status));
             Ok(Ending::Shown(Box::new(ended(&status))))
+        }
+        Fleet::Metrics { place, out } => {
+            out.as_deref().map_or(Ok(()), check_name)?;
+            let cluster = Remote::open(app, false)?.cluster;
+            let status = fleet::look(&cluster, &place.namespace, app)?;
+            give(&metrics::fleet(&status, Timestamp::now()), out.as_deref(), app)
         }
         Fleet::Pause(place) => pause(&place.namespace, ("pause", "paused"), app),
         Fleet::Resume(place) => pause(&place.namespace, ("resume", "resumed"), app),
@@ -252,6 +261,8 @@ mod tests {
             done,
             in_progress,
             failed,
+            out: in_progress + failed,
+            at_once: 2,
             max_unavailable: "2".into(),
             eta_seconds: (state == WaveState::Rolling).then_some(480),
         }

@@ -23,15 +23,20 @@ pub(crate) fn run(args: &Metrics, app: &mut App) -> Result<Ending> {
     check_elevated(node.caller().elevated)?;
     let status = measure(app, &*node)?;
     let text = metrics::text(&status, last_run(&*node)?.as_ref(), node.now());
-    let Some(file) = &args.out else {
-        app.reporter.raw(&text);
+    give(&text, args.out.as_deref(), app)
+}
+
+/// Prints metrics, or writes them to a file.
+pub(super) fn give(text: &str, file: Option<&Path>, app: &mut App) -> Result<Ending> {
+    let Some(file) = file else {
+        app.reporter.raw(text);
         return Ok(Ending::Quiet);
     };
     if app.global.dry_run {
         return app.would(format!("write {}", file.display()));
     }
     // A collector never reads half of it.
-    files::replace(file, |new| std::fs::write(new, &text)).map_err(|cause| {
+    files::replace(file, |new| std::fs::write(new, text)).map_err(|cause| {
         let fault = Fault::new(Exit::Failed, "MetricsNotWritten", format!("cannot write {}", file.display()))
             .hint("name a file in the folder that the textfile collector reads, which must exist");
         anyhow::Error::new(cause).context(fault)
@@ -40,7 +45,7 @@ pub(crate) fn run(args: &Metrics, app: &mut App) -> Result<Ending> {
 }
 
 /// Collectors read only files of this name.
-fn check_name(file: &Path) -> Result<()> {
+pub(super) fn check_name(file: &Path) -> Result<()> {
     if file.extension().is_some_and(|ending| ending == "prom") {
         return Ok(());
     }

@@ -54,6 +54,10 @@ pub struct WaveStatus {
     pub done: usize,
     pub in_progress: usize,
     pub failed: usize,
+    /// Nodes without a Ready pod: those that are being changed or failed, and those whose pod is replaced.
+    pub out: usize,
+    /// Nodes that may be out at once.
+    pub at_once: usize,
     /// A number or a share, for example `10%`.
     pub max_unavailable: String,
     /// Until the wave is done, from how many nodes were done in which time; null without one.
@@ -109,6 +113,8 @@ pub fn status(namespace: &str, fleet: &Fleet, now: Timestamp) -> FleetStatus {
         let at_once = limit.of(nodes).max(1);
         let eta_seconds =
             if state == WaveState::Rolling { eta(&mut changed, at_once, nodes.saturating_sub(done)) } else { None };
+        let ready = all.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none() && pod.is_ready());
+        let out = nodes.saturating_sub(ready.count());
         waves.push(WaveStatus {
             name: set.wave().to_owned(),
             daemon_set: set.metadata.name.clone(),
@@ -118,6 +124,8 @@ pub fn status(namespace: &str, fleet: &Fleet, now: Timestamp) -> FleetStatus {
             done,
             in_progress: new - done - failed,
             failed,
+            out,
+            at_once: limit.of(nodes).min(nodes),
             max_unavailable: limit.to_string(),
             eta_seconds,
         });
@@ -275,11 +283,12 @@ mod tests {
         fleet.nodes.extend([node("h", ""), node("i", "off")]);
         let status = status("fleet", &fleet, now());
         let numbers = |wave: &WaveStatus| {
-            (wave.name.clone(), wave.state, [wave.nodes, wave.done, wave.in_progress, wave.failed], wave.eta_seconds)
+            let numbers = [wave.nodes, wave.done, wave.in_progress, wave.failed, wave.out, wave.at_once];
+            (wave.name.clone(), wave.state, numbers, wave.eta_seconds)
         };
         let waves: Vec<_> = status.waves.iter().map(numbers).collect();
-        let canary = ("canary".to_owned(), WaveState::Rolling, [5, 1, 1, 1], Some(480));
-        assert_eq!(waves, [canary, ("others".to_owned(), WaveState::Waiting, [2, 2, 0, 0], None)]);
+        let canary = ("canary".to_owned(), WaveState::Rolling, [5, 1, 1, 1, 2, 2], Some(480));
+        assert_eq!(waves, [canary, ("others".to_owned(), WaveState::Waiting, [2, 2, 0, 0, 0, 2], None)]);
         assert_eq!(status.waves.iter().map(|wave| wave.max_unavailable.as_str()).collect::<Vec<_>>(), ["2", "2"]);
         let (id, what) = ("ReleaseDigestMismatch".to_owned(), "the archive is another one".to_owned());
         assert_eq!(status.failures, [FleetFailure { id, what, nodes: vec!["b".into()] }]);

@@ -1,10 +1,12 @@
-//! The state of a node as metrics in Prometheus' text format, for a textfile collector.
+//! The state of a node, or of a rollout, as metrics in Prometheus' text format, for a textfile collector.
 
+use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
 
 use jiff::Timestamp;
 
 use super::document::{NodeStatus, Overall};
+use crate::fleet::{FleetStatus, WaveState, WaveStatus};
 
 /// The last run that ended.
 #[derive(Debug, Clone)]
@@ -30,12 +32,7 @@ const STATES: [(Overall, &str); 6] = [
 /// The metrics of a node. Nothing in them is secret: names, paths, versions, numbers.
 pub fn text(status: &NodeStatus, last: Option<&LastRun>, now: Timestamp) -> String {
     let mut to = Text::default();
-    let target = format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS);
-    to.gauge(
-        "build_info",
-        "This program.",
-        [(labels(&[("version", env!("CARGO_PKG_VERSION")), ("target", &target)]), 1)],
-    );
+    to.build();
     let node = status.node.as_ref().map_or("", |node| &node.name);
     let (version, backend) = (or_empty(&status.calico_version), or_empty(&status.backend));
     let info = labels(&[("node", node), ("calico_version", version), ("backend", backend)]);
@@ -90,7 +87,70 @@ pub fn text(status: &NodeStatus, last: Option<&LastRun>, now: Timestamp) -> Stri
     to.gauge("last_run_start_timestamp_seconds", "When it began.", started);
     let took = last.and_then(|run| run.duration_ms).map(|ms| alone(format!("{}.{:03}", ms / 1000, ms % 1000)));
     to.gauge("last_run_duration_seconds", "How long it took.", took);
-    to.gauge("collected_timestamp_seconds", "When this was measured.", [alone(now.as_second())]);
+    to.collected(now);
+    to.0
+}
+
+/// Every state of a wave, with its word.
+const WAVE_STATES: [(WaveState, &str); 5] = [
+    (WaveState::Waiting, "waiting"),
+    (WaveState::Rolling, "rolling"),
+    (WaveState::Paused, "paused"),
+    (WaveState::Stopped, "stopped"),
+    (WaveState::Done, "done"),
+];
+
+/// The metrics of a rollout.
+pub fn fleet(status: &FleetStatus, now: Timestamp) -> String {
+    let mut to = Text::default();
+    to.build();
+    let info = labels(&[("namespace", &status.namespace), ("revision", &status.revision)]);
+    to.gauge("fleet_info", "The rollout, and what its first wave installs.", [(info, 1)]);
+    let waves = &status.waves;
+    let each = |value: fn(&WaveStatus) -> Option<u64>| {
+        waves.iter().filter_map(move |wave| Some((labels(&[("wave", &wave.name)]), value(wave)?)))
+    };
+    let states = waves.iter().flat_map(|wave| {
+        WAVE_STATES
+            .map(|(state, word)| (labels(&[("wave", &wave.name), ("state", word)]), u8::from(state == wave.state)))
+    });
+    to.gauge("fleet_wave_state", "Whether a wave is in this state: one of them is 1.", states);
+    let nodes = waves.iter().flat_map(|wave| {
+        let WaveStatus { nodes, done, in_progress, failed, .. } = *wave;
+        let begun = done + in_progress + failed;
+        [("done", done), ("in_progress", in_progress), ("failed", failed), ("not_begun", nodes.saturating_sub(begun))]
+            .map(|(state, number)| (labels(&[("wave", &wave.name), ("state", state)]), number))
+    });
+    to.gauge("fleet_nodes", "Windows nodes of a wave by how far their change is.", nodes);
+    to.gauge("fleet_nodes_out", "Nodes of a wave that are out now.", each(|wave| Some(wave.out as u64)));
+    to.gauge(
+        "fleet_nodes_out_limit",
+        "Nodes of a wave that may be out at once.",
+        each(|wave| Some(wave.at_once as u64)),
+    );
+    to.gauge("fleet_wave_left_seconds", "About how long a wave still takes.", each(|wave| wave.eta_seconds));
+    let mut causes: BTreeMap<&str, usize> = BTreeMap::new();
+    for failure in &status.failures {
+        *causes.entry(&failure.id).or_default() += failure.nodes.len();
+    }
+    let causes = causes.into_iter().map(|(id, nodes)| (labels(&[("id", id)]), nodes));
+    to.gauge("fleet_failures", "Nodes whose change failed, by the name of the cause.", causes);
+    to.gauge("fleet_uncovered_nodes", "Windows nodes in no wave.", [alone(status.uncovered.len())]);
+    to.gauge("fleet_left_out_nodes", "Windows nodes that a label leaves out.", [alone(status.left_out.len())]);
+    let vni = status.vni.as_ref();
+    to.gauge("fleet_vni", "The VNI that the rollout sets.", vni.map(|vni| alone(vni.wanted)));
+    let felix = vni.and_then(|vni| vni.felix);
+    to.gauge("fleet_felix_vni", "The VNI of FelixConfiguration, which Linux nodes follow.", felix.map(alone));
+    let nodes = vni.iter().flat_map(|vni| &vni.nodes).map(|of| {
+        let name = of.vni.map_or_else(|| "unknown".to_owned(), |vni| vni.to_string());
+        (labels(&[("vni", &name)]), of.nodes.len())
+    });
+    to.gauge("fleet_vni_nodes", "Windows nodes by their VNI.", nodes);
+    let apart = vni.map(|vni| alone(u8::from(vni.apart_since.is_some())));
+    to.gauge("fleet_vni_apart", "Whether nodes have different VNIs.", apart);
+    let help = "For how long nodes have had, or had, different VNIs.";
+    to.gauge("fleet_vni_apart_seconds", help, vni.and_then(|vni| vni.apart_seconds).map(alone));
+    to.collected(now);
     to.0
 }
 
@@ -117,6 +177,16 @@ fn escaped(value: &str) -> String {
 struct Text(String);
 
 impl Text {
+    fn build(&mut self) {
+        let target = format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS);
+        let version = labels(&[("version", env!("CARGO_PKG_VERSION")), ("target", &target)]);
+        self.gauge("build_info", "This program.", [(version, 1)]);
+    }
+
+    fn collected(&mut self, now: Timestamp) {
+        self.gauge("collected_timestamp_seconds", "When this was measured.", [alone(now.as_second())]);
+    }
+
     fn gauge<V: Display>(&mut self, name: &str, help: &str, samples: impl IntoIterator<Item = (String, V)>) {
         self.family(name, "gauge", help, samples);
     }

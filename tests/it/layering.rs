@@ -60,7 +60,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("calico", &["settings", "facts"]),
     ("preflight", &["settings", "facts", "calico"]),
     ("plan", &["settings", "facts", "calico"]),
-    ("report", &["plan", "preflight", "facts"]),
+    ("report", &["plan", "preflight", "facts", "fleet"]),
     ("node", &["facts", "calico"]),
     ("wait", &["node", "report::event"]),
     ("platform", &["facts", "node"]),

@@ -197,7 +197,7 @@ const FUNCTIONS: [(&str, &str, Way, &str); 54] = [
 ];
 
 /// The commands without a function: what kubectl does, and what prints text.
-const NO_FUNCTION: [&str; 23] = [
+const NO_FUNCTION: [&str; 24] = [
     "completion",
     "config init",
     "config schema",
@@ -208,6 +208,7 @@ const NO_FUNCTION: [&str; 23] = [
     "dsc schema",
     "dsc set",
     "dsc test",
+    "fleet metrics",
     "metrics",
     "node cordon",
     "node drain",

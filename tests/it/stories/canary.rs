@@ -24,7 +24,7 @@ const FORMATS: [&str; 3] = ["text", "json", "ndjson"];
 
 /// Every command at its work: the fault that it meets, its words, and its exit code. The words of a command are the
 /// beginning of a line.
-const LIFE: [(&str, &str, i32); 90] = [
+const LIFE: [(&str, &str, i32); 91] = [
     ("", "preflight -c c.yaml --all", 0),
     ("", "cluster check -c c.yaml", 0),
     ("", "cluster prepare -c c.yaml --apply -y", 0),
@@ -32,6 +32,7 @@ const LIFE: [(&str, &str, i32); 90] = [
     ("", "fleet plan -c c.yaml --image host/c:1 --api-server https://192.0.2.10:6443", 0),
     ("", "fleet apply -c c.yaml --image host/c:1 --api-server https://192.0.2.10:6443 --dry-run", 0),
     ("", "fleet status -c c.yaml", 0),
+    ("", "fleet metrics -c c.yaml --out fleet.prom", 0),
     ("", "fleet pause -c c.yaml", 0),
     ("", "fleet resume -c c.yaml", 0),
     ("", "fleet rollback -c c.yaml --dry-run", 0),

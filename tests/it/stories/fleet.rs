@@ -4,6 +4,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
+use super::schemas;
 use crate::lab::Lab;
 
 /// What names the rollout, as a command has it.
@@ -32,4 +33,97 @@ fn the_nodes_do_not_get_the_way_to_the_cluster_of_the_machine_that_runs_fleet() 
     assert_eq!(by_file["spec"]["kubernetes"], json!({ "serviceCIDRs": ["10.96.0.0/12"] }));
     // An option is a layer of the config, too; another admin's makes no other revision.
     assert_eq!(config("-c node.yaml --kubeconfig other --context two"), by_file);
+}
+
+/// A change of the VNI of four nodes: two are done, one is being changed, and one failed.
+fn vni_rollout(lab: &Lab) {
+    let labels = json!({ "app.kubernetes.io/name": "calicoctl-win", "calicoctl-win/wave": "all" });
+    let made = json!({ "calicoctl-win/revision": "new", "calicoctl-win/vni": "5000" });
+    lab.add_object(
+        "daemonsets.apps",
+        json!({
+            "apiVersion": "apps/v1", "kind": "DaemonSet",
+            "metadata": {
+                "name": "calicoctl-win-all", "namespace": "calicoctl-win", "labels": labels, "generation": 1,
+                "annotations": {
+                    "calicoctl-win/order": "1", "calicoctl-win/max-unavailable": "50%",
+                    "calicoctl-win/vni": "5000", "calicoctl-win/former-vni": "4096",
+                },
+            },
+            "spec": { "template": { "metadata": { "annotations": made } }, "updateStrategy": { "type": "RollingUpdate" } },
+            "status": { "observedGeneration": 1, "desiredNumberScheduled": 4, "currentNumberScheduled": 4 },
+        }),
+    );
+    let ended = json!({ "exitCode": 0, "startedAt": "2026-01-02T15:00:00Z", "finishedAt": "2026-01-02T15:04:00Z" });
+    let done = json!({
+        "conditions": [{ "type": "Ready", "status": "True" }],
+        "initContainerStatuses": [{ "state": { "terminated": ended } }],
+    });
+    let message = "result: {\"id\": \"ReleaseDigestMismatch\", \"what\": \"the archive is another one\"}";
+    let failed =
+        json!({ "initContainerStatuses": [{ "lastState": { "terminated": { "exitCode": 6, "message": message } } }] });
+    for (node, status) in [("a", &done), ("b", &done), ("c", &json!({})), ("d", &failed)] {
+        lab.add_object(
+            "pods",
+            json!({
+                "apiVersion": "v1", "kind": "Pod",
+                "metadata": {
+                    "name": format!("all-{node}"), "namespace": "calicoctl-win", "labels": labels, "annotations": made,
+                },
+                "spec": { "nodeName": node, "containers": [] },
+                "status": status,
+            }),
+        );
+    }
+}
+
+#[test]
+fn a_status_has_the_nodes_by_their_vni_and_the_next_command() {
+    let lab = Lab::installed();
+    vni_rollout(&lab);
+    let status = lab.run("fleet status -o json").exits(12).json();
+    schemas::check(&status);
+    let vni = &status["vni"];
+    assert_eq!((&vni["wanted"], &vni["former"], &vni["felix"]), (&json!(5000), &json!(4096), &json!(4096)), "{vni:#}");
+    assert_eq!(vni["nodes"], json!([{ "vni": 5000, "nodes": ["a", "b"] }, { "vni": null, "nodes": ["c", "d"] }]));
+    assert_eq!(vni["apart_since"], "2026-01-02T15:04:00Z");
+    let patch = r#"kubectl patch felixconfiguration default --type=merge -p '{"spec":{"vxlanVNI":5000}}'"#;
+    assert_eq!(status["next"], json!([patch]), "half of them have it");
+    let text = lab.run("fleet status").exits(12).stdout;
+    assert!(text.contains("VNI 5000: 2 of 4 nodes; FelixConfiguration has 4096\n"), "{text}");
+    assert!(text.contains(&format!("next: {patch}\n")), "{text}");
+}
+
+#[test]
+fn metrics_have_the_nodes_by_wave_and_state_and_the_causes() {
+    let lab = Lab::installed();
+    vni_rollout(&lab);
+    let text = lab.run("fleet metrics").exits(0).stdout;
+    for sample in [
+        r#"fleet_info{namespace="calicoctl-win",revision="new"} 1"#,
+        r#"fleet_wave_state{wave="all",state="rolling"} 1"#,
+        r#"fleet_wave_state{wave="all",state="done"} 0"#,
+        r#"fleet_nodes{wave="all",state="done"} 2"#,
+        r#"fleet_nodes{wave="all",state="in_progress"} 1"#,
+        r#"fleet_nodes{wave="all",state="failed"} 1"#,
+        r#"fleet_nodes{wave="all",state="not_begun"} 0"#,
+        r#"fleet_nodes_out{wave="all"} 2"#,
+        r#"fleet_nodes_out_limit{wave="all"} 2"#,
+        r#"fleet_wave_left_seconds{wave="all"} 240"#,
+        r#"fleet_failures{id="ReleaseDigestMismatch"} 1"#,
+        r#"fleet_vni_nodes{vni="5000"} 2"#,
+        r#"fleet_vni_nodes{vni="unknown"} 2"#,
+        "fleet_vni 5000",
+        "fleet_felix_vni 4096",
+        "fleet_vni_apart 1",
+    ] {
+        assert!(text.lines().any(|line| line.strip_prefix("calicoctl_win_") == Some(sample)), "{sample}\n{text}");
+    }
+    let _written = lab.run("fleet metrics --out fleet.prom").exits(0);
+    let written = std::fs::read_to_string(lab.path("fleet.prom")).unwrap();
+    assert_eq!(
+        written.lines().filter(|line| line.starts_with('#')).count(),
+        text.lines().filter(|line| line.starts_with('#')).count()
+    );
+    let _refused = lab.run("fleet metrics --out fleet.txt").exits(64);
 }
