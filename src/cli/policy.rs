@@ -76,9 +76,7 @@ fn read(files: &[PathBuf], linter: &mut Linter) -> Result<()> {
     }
     let names: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
     Err(invalid(format!("there is no network policy in {}", names.join(", ")))
-        .hint(
-            "give files with kind NetworkPolicy or GlobalNetworkPolicy, as kubectl and calicoctl get them with -o yaml",
-        )
+        .hint("give files with network policies of any kind, as kubectl and calicoctl get them with -o yaml")
         .into())
 }
 

@@ -10,6 +10,7 @@ use super::api::Api;
 use super::credentials::{ACCOUNT_ANNOTATION, TOKEN_TYPE};
 use super::errors::Failure;
 use super::facts::NAMESPACES;
+use super::policies::ADMINS;
 use super::{SERVICE_ACCOUNT, TOKEN_SECRET, lease, node};
 use crate::calico::kubeconfig::OTHER_LOGINS;
 use crate::facts::{ApiGroup, Right};
@@ -180,7 +181,12 @@ const CHANGES: &[Change] = &[
 ];
 
 /// What `policy lint` reads besides.
-const LINT: &[Change] = &[("list", G(""), "namespaces", Anywhere)];
+const LINT: &[Change] = &[
+    ("list", G(""), "namespaces", Anywhere),
+    ("list", G(ADMINS), "adminnetworkpolicies", Anywhere),
+    ("list", G(ADMINS), "baselineadminnetworkpolicies", Anywhere),
+    ("list", G(ADMINS), "clusternetworkpolicies", Anywhere),
+];
 
 /// `(since, before, group, resource)` of what Felix of a release line lists and watches beyond what all
 /// lines do (libcalico-go's felixsyncer and the ClusterRole calico-node of each line). An API that is not
@@ -190,16 +196,14 @@ const OF_RELEASES: &[(Line, Option<Line>, Group, &str)] = &[
     ((3, 30), None, Group::Calico, "stagedglobalnetworkpolicies"),
     ((3, 30), None, Group::Calico, "stagednetworkpolicies"),
     ((3, 30), None, Group::Calico, "stagedkubernetesnetworkpolicies"),
-    ((3, 29), Some((3, 32)), G(POLICY), "adminnetworkpolicies"),
-    ((3, 30), Some((3, 32)), G(POLICY), "baselineadminnetworkpolicies"),
-    ((3, 32), None, G(POLICY), "clusternetworkpolicies"),
+    ((3, 29), Some((3, 32)), G(ADMINS), "adminnetworkpolicies"),
+    ((3, 30), Some((3, 32)), G(ADMINS), "baselineadminnetworkpolicies"),
+    ((3, 32), None, G(ADMINS), "clusternetworkpolicies"),
     ((3, 32), None, G("kubevirt.io"), "virtualmachineinstancemigrations"),
 ];
 
 /// Major and minor.
 type Line = (u64, u64);
-
-const POLICY: &str = "policy.networking.k8s.io";
 
 /// The rights that the node's own identity needs for releases of this line.
 pub(super) fn of_release(line: Line, group: ApiGroup) -> Vec<Right> {
@@ -356,7 +360,7 @@ fn rules(place: Place) -> Vec<Rule> {
     let lint = LINT
         .iter()
         .filter(|(.., at)| *at == place)
-        .map(|right| (change_right(right, ApiGroup::V1, NAMESPACES[0]), "  # to count pods in policy lint"));
+        .map(|right| (change_right(right, ApiGroup::V1, NAMESPACES[0]), "  # for policy lint"));
     for (right, purpose) in wanted.chain(changes).chain(lint) {
         // The IPAM configuration has another name in each group.
         let (mut groups, mut resources) = (vec![right.group.clone()], vec![right.resource.clone()]);
@@ -490,6 +494,7 @@ pub fn login_manifest(namespace: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::policies::OF_ADMINS;
 
     const PLAIN: Asked<'_> = Asked {
         group: Some(ApiGroup::V1),
@@ -544,6 +549,23 @@ mod tests {
         for minor in [32, 33] {
             let new = "clusternetworkpolicies virtualmachineinstancemigrations";
             assert_eq!(lists(minor), format!("tiers {staged} {new}"));
+        }
+    }
+
+    #[test]
+    fn the_kinds_of_policies_that_are_read_are_those_with_a_right_and_those_of_each_release() {
+        let read = OF_ADMINS.map(|(_, _, plural)| plural);
+        let asked = LINT.iter().filter(|(_, group, ..)| *group == G(ADMINS));
+        assert_eq!(
+            asked.map(|(verb, _, plural, _)| (*verb, *plural)).collect::<Vec<_>>(),
+            read.map(|one| ("list", one))
+        );
+        for minor in 28..=33 {
+            let known = OF_ADMINS.iter().filter(|(kind, ..)| kind.is_read_by((3, minor)));
+            let known: Vec<&str> = known.map(|(_, _, plural)| *plural).collect();
+            let granted = of_release((3, minor), ApiGroup::V1);
+            let granted = granted.iter().filter(|right| right.group == ADMINS && right.verb == "list");
+            assert_eq!(granted.map(|right| right.resource.as_str()).collect::<Vec<_>>(), known, "v3.{minor}");
         }
     }
 

@@ -17,7 +17,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::task::JoinHandle;
 
-use self::calico::{Object, Resources};
+use self::calico::{Information, Object, Resources};
 use self::context::FactsContext;
 pub(super) use self::etcd::POLICIES;
 pub use self::etcd::read_etcd;
@@ -275,16 +275,30 @@ pub(super) const fn calico_group(old: bool, new: bool) -> ApiGroup {
     if new && !old { ApiGroup::V3 } else { ApiGroup::V1 }
 }
 
-/// Whether a version of a group is served. Only the server's own "404 page not found" means no.
+/// Whether a version of a group is served.
 fn served(api: &Arc<Api>, group: &'static str, version: &'static str) -> Question<bool> {
     let api = Arc::clone(api);
     Question(tokio::spawn(async move {
-        match api.get::<Group>(&path(["apis", group])).await {
-            Ok(found) => Ok(found.is_some_and(|g| g.versions.iter().any(|v| v.version == version))),
-            Err(failure) if failure.is_not_served() => Ok(false),
-            Err(failure) => Err(failure),
-        }
+        let versions = served_versions(&api, group).await?;
+        Ok(versions.iter().any(|one| one == version))
     }))
+}
+
+/// The versions of a group. Only the server's own "404 page not found" means none.
+pub(super) async fn served_versions(api: &Api, group: &str) -> Result<Vec<String>, Failure> {
+    match api.get::<Group>(&path(["apis", group])).await {
+        Ok(found) => Ok(found.into_iter().flat_map(|g| g.versions).map(|v| v.version).collect()),
+        Err(failure) if failure.is_not_served() => Ok(Vec::new()),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// The release of Calico that the cluster names, by its group; none if it names none.
+pub(super) async fn calico_release(api: &Api, group: ApiGroup) -> Result<Option<String>, Failure> {
+    let (name, version) = group.parts();
+    let found: Option<Object<Information>> =
+        api.get(&path(["apis", name, version, "clusterinformations", "default"])).await?;
+    Ok(found.map(|found| found.spec.calico_version).filter(|version| !version.is_empty()))
 }
 
 /// For optional facts: "not found" and "forbidden" are not errors, everything else is.

@@ -11,15 +11,25 @@ use super::Cluster;
 use super::api::{Api, path};
 use super::errors::Failure;
 use super::etcd_kv;
-use super::facts::{POLICIES, calico_group, served_groups};
+use super::facts::{POLICIES, calico_group, calico_release, served_groups, served_versions};
 use super::fleet::windows_nodes;
 use crate::calico::etcd::EtcdFiles;
-use crate::policy::{Kind, Linter, Listed, Pod, Policy};
+use crate::policy::{Calico, Kind, Linter, Listed, Pod, Policy};
 use crate::report::event::Event;
 
 /// How Calico's controllers name the copies of Kubernetes' policies that they keep in etcd (libcalico-go,
 /// lib/backend/k8s/conversion).
 const COPIES: &str = "knp.default.";
+
+/// The API group of Kubernetes' administrators.
+pub(super) const ADMINS: &str = "policy.networking.k8s.io";
+
+/// `(kind, version, plural)` in that group.
+pub(super) const OF_ADMINS: [(Kind, &str, &str); 3] = [
+    (Kind::AdminNetworkPolicy, "v1alpha1", "adminnetworkpolicies"),
+    (Kind::BaselineAdminNetworkPolicy, "v1alpha1", "baselineadminnetworkpolicies"),
+    (Kind::ClusterNetworkPolicy, "v1alpha2", "clusternetworkpolicies"),
+];
 
 /// An object of which only the metadata is read.
 #[derive(Deserialize)]
@@ -34,7 +44,7 @@ struct Meta {
 }
 
 impl Cluster {
-    /// Reads every policy of Calico's API group and of Kubernetes, then the pods. A user who may not read nodes,
+    /// Reads every policy of Calico's API group, of Kubernetes and of its administrators, then the pods. A user who may not read nodes,
     /// namespaces or pods gets the findings without their numbers. `in_etcd`: Calico's own were read from etcd.
     ///
     /// # Errors
@@ -87,16 +97,42 @@ async fn read_policies(api: &Arc<Api>, linter: &mut Linter, in_etcd: bool) -> Re
         api.report(Event::Warning { id: "CalicoResourcesNotServed", message: message.to_owned() });
     }
     for (kind, list) in lists {
-        let mark = linter.mark();
-        api.each_page::<Listed, _>(
-            &list,
-            linter,
-            |linter| linter.back_to(&mark),
-            |linter, page| page.into_iter().for_each(|item| linter.policy(Policy::of_list(kind, item), None)),
-        )
-        .await?;
+        read_list(api, kind, &list, linter).await?;
+    }
+    let versions = served_versions(api, ADMINS).await?;
+    if versions.is_empty() {
+        return Ok(());
+    }
+    if in_etcd {
+        linter.read_by(Calico::InEtcd);
+    } else if (v1 || v3)
+        && let Some(release) = calico_release(api, calico_group(v1, v3)).await?
+        && let Ok(release) = release.parse()
+    {
+        linter.read_by(Calico::Release(release));
+    }
+    for (kind, version, plural) in OF_ADMINS {
+        if !versions.iter().any(|served| served == version) {
+            continue;
+        }
+        match read_list(api, kind, &path(["apis", ADMINS, version, plural]), linter).await {
+            // Each kind has a definition of its own.
+            Err(failure) if failure.is_not_served() => {}
+            other => other?,
+        }
     }
     Ok(())
+}
+
+async fn read_list(api: &Api, kind: Kind, list: &str, linter: &mut Linter) -> Result<(), Failure> {
+    let mark = linter.mark();
+    api.each_page::<Listed, _>(
+        list,
+        linter,
+        |linter| linter.back_to(&mark),
+        |linter, page| page.into_iter().for_each(|item| linter.policy(Policy::of_list(kind, item), None)),
+    )
+    .await
 }
 
 async fn read_pods(api: &Api, linter: &mut Linter) -> Result<(), Failure> {

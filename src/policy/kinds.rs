@@ -12,28 +12,46 @@ pub struct FindingKind {
 }
 
 pub(super) const DENY_SKIPPED: usize = 0;
-pub(super) const HTTP_IGNORED: usize = 1;
-pub(super) const ALLOW_SKIPPED: usize = 2;
-pub(super) const SELECTOR_INVALID: usize = 3;
-pub(super) const FOR_HOSTS: usize = 4;
-pub(super) const MANY_MEMBERS: usize = 5;
-pub(super) const EVERY_POD: usize = 6;
-pub(super) const BOTH_SELECTORS: usize = 7;
-pub(super) const LONG_LIST: usize = 8;
-pub(super) const LOG_SKIPPED: usize = 9;
-pub(super) const IPV6_SKIPPED: usize = 10;
+pub(super) const NOT_READ: usize = 1;
+pub(super) const HTTP_IGNORED: usize = 2;
+pub(super) const PORT_IGNORED: usize = 3;
+pub(super) const NOT_CONVERTED: usize = 4;
+pub(super) const ALLOW_SKIPPED: usize = 5;
+pub(super) const SELECTOR_INVALID: usize = 6;
+pub(super) const FOR_HOSTS: usize = 7;
+pub(super) const MANY_MEMBERS: usize = 8;
+pub(super) const EVERY_POD: usize = 9;
+pub(super) const BOTH_SELECTORS: usize = 10;
+pub(super) const LONG_LIST: usize = 11;
+pub(super) const LOG_SKIPPED: usize = 12;
+pub(super) const IPV6_SKIPPED: usize = 13;
 
 /// All of them, in the order of their harm.
-pub const KINDS: [FindingKind; 11] = [
+pub const KINDS: [FindingKind; 14] = [
     FindingKind {
         id: "PolicyDenySkipped",
         severity: Severity::Fail,
         why: "Felix on Windows skips the rule, so what it should deny falls through to the next rule",
     },
     FindingKind {
+        id: "PolicyNotRead",
+        severity: Severity::Fail,
+        why: "this Calico does not read the kind, so nothing of the policy is enforced on any node",
+    },
+    FindingKind {
         id: "PolicyHttpIgnored",
         severity: Severity::Fail,
         why: "Felix on Windows does not read `http`, so the rule applies to all traffic that its other fields match",
+    },
+    FindingKind {
+        id: "PolicyPortIgnored",
+        severity: Severity::Fail,
+        why: "Calico does not read named ports of this kind, so the rule applies to all ports and protocols, on Linux too",
+    },
+    FindingKind {
+        id: "PolicyNotConverted",
+        severity: Severity::Fail,
+        why: "Calico cannot convert the rule: instead of a Deny or Pass it denies all traffic, and another rule it drops, on Linux too",
     },
     FindingKind {
         id: "PolicyAllowSkipped",

@@ -11,11 +11,50 @@ use super::resource::{Entity, Item, Kind, LabelSelector, Peer, Policy, Rule};
 use super::rewrite;
 use super::rules::{Costly, Skipped};
 use super::selector::{Selector, Words};
+use crate::version::CalicoVersion;
 
 /// Felix splits a rule with more addresses than this into several.
 const MOST_OF_A_RULE: u64 = 4000;
 /// The addresses that one rule may have Felix write on all Windows nodes: 900 for each pod of a full node.
 const MOST_WRITTEN: u64 = 100_000;
+
+/// The Calico that reads the policies. Each kind of Kubernetes' administrators is read only by some releases, and only
+/// if Calico's data is in the Kubernetes API (felixsyncerv1.go).
+#[derive(Debug, Default)]
+pub enum Calico {
+    /// As with files: a kind is judged as a release that reads it.
+    #[default]
+    Unknown,
+    Release(CalicoVersion),
+    /// Its data is in etcd.
+    InEtcd,
+}
+
+impl Calico {
+    /// Why it does not read a kind, and what to write instead.
+    fn not_reading(&self, kind: Kind) -> Option<(String, String)> {
+        let (who, line) = match self {
+            _ if !kind.is_of_admins() => return None,
+            Self::Unknown => return None,
+            Self::Release(release) if kind.is_read_by(release.line()) => return None,
+            Self::Release(release) => (format!("Calico {release}"), Some(release.line())),
+            Self::InEtcd => ("Calico with its data in etcd".to_owned(), None),
+        };
+        let reads = |kind: Kind| line.is_some_and(|line| kind.is_read_by(line));
+        let instead = match kind {
+            Kind::AdminNetworkPolicy if reads(Kind::ClusterNetworkPolicy) => "a ClusterNetworkPolicy with tier: Admin",
+            Kind::BaselineAdminNetworkPolicy if reads(Kind::ClusterNetworkPolicy) => {
+                "a ClusterNetworkPolicy with tier: Baseline"
+            }
+            Kind::ClusterNetworkPolicy if reads(Kind::BaselineAdminNetworkPolicy) => {
+                "an AdminNetworkPolicy, or a BaselineAdminNetworkPolicy for tier: Baseline"
+            }
+            Kind::ClusterNetworkPolicy if reads(Kind::AdminNetworkPolicy) => "an AdminNetworkPolicy",
+            _ => "a GlobalNetworkPolicy",
+        };
+        Some((format!("{who} does not read {kind:?}"), instead.to_owned()))
+    }
+}
 
 /// A query by its number.
 type Number = u32;
@@ -30,6 +69,7 @@ pub struct Linter {
     measured: Vec<Measured>,
     staged: u64,
     endpoints: Option<Endpoints>,
+    calico: Calico,
 }
 
 /// A moment before a list is read.
@@ -69,6 +109,11 @@ struct Measured {
 }
 
 impl Linter {
+    /// Names the Calico that reads the policies after this.
+    pub fn read_by(&mut self, calico: Calico) {
+        self.calico = calico;
+    }
+
     /// Adds what a file has; false if that is no policy.
     pub fn item(&mut self, item: Item, file: &Rc<str>) -> bool {
         match item {
@@ -104,7 +149,13 @@ impl Linter {
             let detail = format!("with {name} it is only for host endpoints");
             self.drafts.push(Draft { kind: kinds::FOR_HOSTS, policy: at, rule: None, detail, rewrite: None });
         }
-        for (direction, rules) in spec.directions().filter(|_| for_hosts.is_none()) {
+        let unread = self.calico.not_reading(policy.kind);
+        let is_judged = for_hosts.is_none() && unread.is_none();
+        if let Some((detail, instead)) = unread {
+            let rewrite = Some(instead);
+            self.drafts.push(Draft { kind: kinds::NOT_READ, policy: at, rule: None, detail, rewrite });
+        }
+        for (direction, rules) in spec.directions().filter(|_| is_judged) {
             for number in 0..rules.len() {
                 self.rule(&policy, at, direction, rules, number);
             }
@@ -118,6 +169,16 @@ impl Linter {
         let mut draft = |kind, detail: String, rewrite| {
             self.drafts.push(Draft { kind, policy: at, rule: Some((direction, number)), detail, rewrite });
         };
+        if let Some(field) = rule.unconverted(policy.kind) {
+            let instead = if rule.fails_closed(policy.kind) { "denies all traffic instead" } else { "drops the rule" };
+            let detail = format!("{field} cannot be converted, so Calico {instead}");
+            draft(kinds::NOT_CONVERTED, detail, None);
+            return;
+        }
+        if let Some(port) = rule.ports.iter().position(|port| port.named_port.is_some()) {
+            let rewrite = Some("portNumber or portRange instead of namedPort".to_owned());
+            draft(kinds::PORT_IGNORED, format!("a named port: ports[{port}]"), rewrite);
+        }
         let skipped = rule.skipped();
         if let Some((why, fields)) = &skipped {
             let fields = match why {
@@ -128,7 +189,15 @@ impl Linter {
             let (kind, detail) = match (why, rule.action.as_str()) {
                 (Skipped::Log, _) => (kinds::LOG_SKIPPED, fields),
                 (Skipped::Ipv6, _) => (kinds::IPV6_SKIPPED, fields),
-                (_, "Deny") => (kinds::DENY_SKIPPED, format!("{fields}; {}", falls_to(direction, rules, number))),
+                (_, "Deny") => {
+                    let falls = falls_to(policy.kind, direction, rules, number);
+                    (kinds::DENY_SKIPPED, format!("{fields}; {falls}"))
+                }
+                // The tiers of these kinds pass on what no rule matches (libcalico-go, lib/clientv3/client.go).
+                _ if policy.kind.is_of_admins() => (
+                    kinds::ALLOW_SKIPPED,
+                    format!("{fields}; if no other rule of its tier matches, later tiers decide"),
+                ),
                 _ => (kinds::ALLOW_SKIPPED, fields),
             };
             draft(kind, detail, rewrite::of_skipped(rule, *why));
@@ -137,11 +206,15 @@ impl Linter {
             draft(kinds::HTTP_IGNORED, detail, None);
         }
         // What is skipped costs nothing; of a rule of Kubernetes only the part is.
-        let whole = skipped.is_some() && policy.kind != Kind::KubernetesNetworkPolicy;
+        let whole = skipped.is_some() && !policy.kind.is_converted();
         if let Some(costly) = rule.costly(policy.namespace.is_none()).filter(|_| !whole) {
             let (kind, rewrite) = match costly {
                 Costly::EveryPod if policy.kind == Kind::KubernetesNetworkPolicy => {
                     (kinds::EVERY_POD, Some("an ipBlock with the CIDR of the cluster's pods".to_owned()))
+                }
+                Costly::EveryPod if policy.kind.is_of_admins() => {
+                    let networks = "networks with the CIDR of the cluster's pods instead of the selector";
+                    (kinds::EVERY_POD, (direction == "egress").then(|| networks.to_owned()))
                 }
                 Costly::EveryPod => (
                     kinds::EVERY_POD,
@@ -167,6 +240,18 @@ impl Linter {
         if policy.kind == Kind::KubernetesNetworkPolicy {
             let pods = self.label_selector(spec.pod_selector.as_ref(), at, None, "spec.podSelector")?;
             return Some(self.query(None, pods, policy.namespace.as_deref()));
+        }
+        if policy.kind.is_of_admins() {
+            let subject = spec.subject.as_ref()?;
+            // Namespaces go before pods, as in Calico's conversion.
+            let (namespaces, pods) = match (&subject.namespaces, &subject.pods) {
+                (Some(namespaces), _) => (namespaces, None),
+                (None, Some(pods)) => (&pods.namespace_selector, Some(&pods.pod_selector)),
+                (None, None) => return None,
+            };
+            let within = self.label_selector(Some(namespaces), at, None, "spec.subject, its namespaces")?;
+            let pods = self.label_selector(pods, at, None, "spec.subject.pods.podSelector")?;
+            return Some(self.query(Some(within), pods, None));
         }
         let pods = self.selector(spec.selector.as_deref(), at, None, "spec.selector")?;
         let namespaces = match &spec.namespace_selector {
@@ -223,13 +308,19 @@ impl Linter {
         name: &str,
         peer: &Peer,
     ) -> Option<Number> {
-        if peer.ip_block.is_some() {
+        if peer.ip_block.is_some() || !peer.networks.is_empty() {
             return None;
         }
-        let pods = self.label_selector(peer.pod_selector.as_ref(), at, Some(place), &format!("{name}.podSelector"))?;
-        let namespaces = match &peer.namespace_selector {
+        let (of, namespaces_field) = match peer {
+            Peer { pods: Some(_), .. } => (".pods", "namespaceSelector"),
+            Peer { namespaces: Some(_), .. } => ("", "namespaces"),
+            _ => ("", "namespaceSelector"),
+        };
+        let (namespaces, pods) = peer.selectors();
+        let pods = self.label_selector(pods, at, Some(place), &format!("{name}{of}.podSelector"))?;
+        let namespaces = match namespaces {
             Some(found) => {
-                Some(self.label_selector(Some(found), at, Some(place), &format!("{name}.namespaceSelector"))?)
+                Some(self.label_selector(Some(found), at, Some(place), &format!("{name}{of}.{namespaces_field}"))?)
             }
             None => None,
         };
@@ -333,7 +424,7 @@ impl Linter {
 
     /// What was found, the most harmful first.
     pub fn report(self) -> PolicyReport {
-        let Self { words, queries, policies, drafts, measured, staged, endpoints } = self;
+        let Self { words, queries, policies, drafts, measured, staged, endpoints, calico: _ } = self;
         let all = endpoints.as_ref().map(|endpoints| endpoints.all);
         let counts = endpoints.map(|endpoints| {
             let mut index = endpoints.indexed();
@@ -414,12 +505,13 @@ impl Linter {
 }
 
 /// What happens to the traffic that a skipped Deny is for.
-fn falls_to(direction: &str, rules: &[Rule], skipped: usize) -> String {
+fn falls_to(kind: Kind, direction: &str, rules: &[Rule], skipped: usize) -> String {
     let next = rules.iter().enumerate().skip(skipped + 1);
-    let next = next.filter(|(_, rule)| rule.skipped().is_none()).map(|(at, rule)| (at, rule.action.as_str()));
-    match next.clone().find(|(_, action)| matches!(*action, "Allow" | "Pass")) {
-        Some((at, "Allow")) => format!("what it should deny may be allowed by {direction}[{at}]"),
-        Some((at, _)) => format!("what it should deny may be passed on by {direction}[{at}]"),
+    let next = next.take_while(|(_, rule)| rule.unconverted(kind).is_none() || !rule.fails_closed(kind));
+    let next = next.filter(|(_, rule)| rule.skipped().is_none() && rule.unconverted(kind).is_none());
+    match next.map(|(at, rule)| (at, rule.action.as_str())).find(|(_, a)| matches!(*a, "Allow" | "Accept" | "Pass")) {
+        Some((at, "Pass")) => format!("what it should deny may be passed on by {direction}[{at}]"),
+        Some((at, _)) => format!("what it should deny may be allowed by {direction}[{at}]"),
         None => "no rule after it in this policy allows anything, but those of other policies may".to_owned(),
     }
 }

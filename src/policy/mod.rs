@@ -1,5 +1,6 @@
 //! What Felix on Windows makes of network policies: which rules it skips or widens, and what the others cost. Knows the
-//! policies of Calico and those of Kubernetes, from the API or from files; asks nothing itself.
+//! policies of Calico, those of Kubernetes and those of its administrators, from the API or from files; asks nothing
+//! itself.
 //!
 //! What Windows does is from Felix' own conversion (felix/dataplane/windows/policysets/policysets.go).
 
@@ -15,6 +16,6 @@ mod selector;
 
 pub use self::endpoints::Pod;
 pub use self::kinds::{FindingKind, KINDS};
-pub use self::lint::Linter;
+pub use self::lint::{Calico, Linter};
 pub use self::report::{Finding, PolicyReport, Severity, Totals};
 pub use self::resource::{Item, Kind, Listed, Policy};

@@ -1,4 +1,4 @@
-//! Policies as they are written: Calico's in either API group, and Kubernetes' own.
+//! Policies as they are written: Calico's in either API group, Kubernetes' own, and those of Kubernetes' administrators.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,6 +15,10 @@ pub enum Kind {
     NetworkPolicy,
     /// Kubernetes' own.
     KubernetesNetworkPolicy,
+    /// Of Kubernetes' administrators, as are the next two.
+    AdminNetworkPolicy,
+    BaselineAdminNetworkPolicy,
+    ClusterNetworkPolicy,
 }
 
 impl Kind {
@@ -24,12 +28,36 @@ impl Kind {
             ("projectcalico.org" | "crd.projectcalico.org", "GlobalNetworkPolicy") => Some(Self::GlobalNetworkPolicy),
             ("projectcalico.org" | "crd.projectcalico.org", "NetworkPolicy") => Some(Self::NetworkPolicy),
             ("networking.k8s.io" | "extensions", "NetworkPolicy") => Some(Self::KubernetesNetworkPolicy),
+            ("policy.networking.k8s.io", "AdminNetworkPolicy") => Some(Self::AdminNetworkPolicy),
+            ("policy.networking.k8s.io", "BaselineAdminNetworkPolicy") => Some(Self::BaselineAdminNetworkPolicy),
+            ("policy.networking.k8s.io", "ClusterNetworkPolicy") => Some(Self::ClusterNetworkPolicy),
             _ => None,
         }
     }
 
-    const fn is_global(self) -> bool {
-        matches!(self, Self::GlobalNetworkPolicy)
+    pub(super) const fn is_global(self) -> bool {
+        !matches!(self, Self::NetworkPolicy | Self::KubernetesNetworkPolicy)
+    }
+
+    /// Whether it is one of Kubernetes' administrators.
+    pub(super) const fn is_of_admins(self) -> bool {
+        matches!(self, Self::AdminNetworkPolicy | Self::BaselineAdminNetworkPolicy | Self::ClusterNetworkPolicy)
+    }
+
+    /// Whether Calico makes several rules of one, of which Windows may skip some.
+    pub(super) const fn is_converted(self) -> bool {
+        self.is_of_admins() || matches!(self, Self::KubernetesNetworkPolicy)
+    }
+
+    /// Whether a release of this line reads the kind (libcalico-go,
+    /// lib/backend/syncersv1/felixsyncer/felixsyncerv1.go of v3.29.0, v3.30.0 and v3.32.0).
+    pub const fn is_read_by(self, (major, minor): (u64, u64)) -> bool {
+        match self {
+            Self::GlobalNetworkPolicy | Self::NetworkPolicy | Self::KubernetesNetworkPolicy => true,
+            Self::AdminNetworkPolicy => major == 3 && minor >= 29 && minor < 32,
+            Self::BaselineAdminNetworkPolicy => major == 3 && minor >= 30 && minor < 32,
+            Self::ClusterNetworkPolicy => major > 3 || major == 3 && minor >= 32,
+        }
     }
 
     /// As kubectl names it.
@@ -38,6 +66,9 @@ impl Kind {
             Self::GlobalNetworkPolicy => "globalnetworkpolicy.projectcalico.org",
             Self::NetworkPolicy => "networkpolicy.projectcalico.org",
             Self::KubernetesNetworkPolicy => "networkpolicy.networking.k8s.io",
+            Self::AdminNetworkPolicy => "adminnetworkpolicy.policy.networking.k8s.io",
+            Self::BaselineAdminNetworkPolicy => "baselineadminnetworkpolicy.policy.networking.k8s.io",
+            Self::ClusterNetworkPolicy => "clusternetworkpolicy.policy.networking.k8s.io",
         }
     }
 }
@@ -150,6 +181,8 @@ pub(super) struct Spec {
     /// Kubernetes.
     pub pod_selector: Option<LabelSelector>,
     pub policy_types: Option<Vec<String>>,
+    /// Kubernetes' administrators: the pods that the policy is for.
+    pub subject: Option<Subject>,
     #[serde(default, deserialize_with = "null_is_empty")]
     pub ingress: Vec<Rule>,
     #[serde(default, deserialize_with = "null_is_empty")]
@@ -166,7 +199,7 @@ impl Spec {
     }
 }
 
-/// A rule of Calico's policies, or of Kubernetes' own; their fields have different names.
+/// A rule of any kind of policy; their fields have different names.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Rule {
@@ -189,6 +222,9 @@ pub(super) struct Rule {
     pub from: Vec<Peer>,
     #[serde(default, deserialize_with = "null_is_empty")]
     pub to: Vec<Peer>,
+    /// ClusterNetworkPolicy, instead of ports.
+    #[serde(default, deserialize_with = "null_is_empty")]
+    pub protocols: Vec<Protocol>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -209,9 +245,39 @@ pub(super) struct Entity {
 }
 
 #[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct Port {
     #[serde(default, deserialize_with = "port")]
     pub port: Option<String>,
+    /// AdminNetworkPolicy and BaselineAdminNetworkPolicy.
+    pub port_range: Option<Range>,
+    pub named_port: Option<IgnoredAny>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Protocol {
+    pub tcp: Option<ToPort>,
+    pub udp: Option<ToPort>,
+    pub sctp: Option<ToPort>,
+    pub destination_named_port: Option<String>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ToPort {
+    pub destination_port: Option<NumberOrRange>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct NumberOrRange {
+    pub range: Option<Range>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+pub(super) struct Range {
+    pub start: u16,
+    pub end: u16,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -220,6 +286,30 @@ pub(super) struct Peer {
     pub ip_block: Option<Block>,
     pub pod_selector: Option<LabelSelector>,
     pub namespace_selector: Option<LabelSelector>,
+    /// Kubernetes' administrators.
+    pub namespaces: Option<LabelSelector>,
+    pub pods: Option<Pods>,
+    #[serde(default, deserialize_with = "null_is_empty")]
+    pub networks: Vec<String>,
+    pub nodes: Option<IgnoredAny>,
+    pub domain_names: Option<IgnoredAny>,
+}
+
+/// Pods, or all pods of namespaces.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(super) struct Subject {
+    pub namespaces: Option<LabelSelector>,
+    pub pods: Option<Pods>,
+}
+
+/// An absent selector selects everything: it is no pointer in Kubernetes' type.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Pods {
+    #[serde(default)]
+    pub namespace_selector: LabelSelector,
+    #[serde(default)]
+    pub pod_selector: LabelSelector,
 }
 
 /// A label selector of Kubernetes; an empty one selects everything.
@@ -285,6 +375,21 @@ mod tests {
             ("crd.projectcalico.org/v1", "NetworkPolicy", "networkpolicy.projectcalico.org n/a"),
             ("crd.projectcalico.org/v1", "GlobalNetworkPolicy", "globalnetworkpolicy.projectcalico.org a"),
             ("networking.k8s.io/v1", "NetworkPolicy", "networkpolicy.networking.k8s.io n/a"),
+            (
+                "policy.networking.k8s.io/v1alpha1",
+                "AdminNetworkPolicy",
+                "adminnetworkpolicy.policy.networking.k8s.io a",
+            ),
+            (
+                "policy.networking.k8s.io/v1alpha1",
+                "BaselineAdminNetworkPolicy",
+                "baselineadminnetworkpolicy.policy.networking.k8s.io a",
+            ),
+            (
+                "policy.networking.k8s.io/v1alpha2",
+                "ClusterNetworkPolicy",
+                "clusternetworkpolicy.policy.networking.k8s.io a",
+            ),
             ("projectcalico.org/v3", "StagedGlobalNetworkPolicy", "Staged"),
             ("apps/v1", "Deployment", "Other"),
             ("cilium.io/v2", "NetworkPolicy", "Other"),

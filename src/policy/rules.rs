@@ -1,6 +1,8 @@
 //! What Windows makes of one rule.
 
-use super::resource::{Entity, LabelSelector, Listed, Peer, Rule};
+use ipnet::IpNet;
+
+use super::resource::{Entity, Kind, LabelSelector, Listed, Peer, Range, Rule};
 
 /// The number of nets and ports from which a rule is long: they are multiplied for each endpoint.
 const LONG: usize = 100;
@@ -90,6 +92,12 @@ impl Rule {
             note(peer.is_negated(), Skipped::Negated, format!("{field}[{at}].ipBlock.except"));
             let ipv6 = peer.ip_block.as_ref().is_some_and(|block| block.cidr.contains(':'));
             note(ipv6, Skipped::Ipv6, format!("{field}[{at}].ipBlock"));
+            let ipv6 = !peer.networks.is_empty() && peer.networks.iter().all(|net| net.contains(':'));
+            note(ipv6, Skipped::Ipv6, format!("{field}[{at}].networks"));
+        }
+        for (at, protocol) in self.protocols.iter().enumerate() {
+            // Calico 3.32 converts it to a named port, and Windows has none.
+            note(protocol.destination_named_port.is_some(), Skipped::NamedPort, format!("protocols[{at}]"));
         }
         for (at, port) in self.ports.iter().enumerate() {
             let named = port.port.as_ref().is_some_and(|port| is_name(port));
@@ -109,9 +117,10 @@ impl Rule {
         let everybody = self.sides().iter().any(|(_, side)| side.is_everybody(everywhere))
             || self.peers().any(|(_, _, peer)| peer.is_everybody());
         let nets = self.sides().iter().map(|(_, side)| side.nets.len()).max().unwrap_or_default()
-            + self.from.len()
-            + self.to.len();
-        let ports = self.sides().iter().map(|(_, side)| side.ports.len()).max().unwrap_or_default() + self.ports.len();
+            + self.peers().map(|(_, _, peer)| peer.networks.len().max(1)).sum::<usize>();
+        let ports = self.sides().iter().map(|(_, side)| side.ports.len()).max().unwrap_or_default()
+            + self.ports.len()
+            + self.protocols.len();
         if everybody {
             Some(Costly::EveryPod)
         } else if self.sides().iter().all(|(_, side)| side.selects()) {
@@ -119,6 +128,49 @@ impl Rule {
         } else {
             (nets.max(1) * ports.max(1) > LONG).then_some(Costly::LongList)
         }
+    }
+
+    /// The field of an administrators' rule that Calico cannot convert (libcalico-go,
+    /// lib/backend/k8s/conversion/conversion.go of v3.29.0 to v3.31.6, clusternetworkpolicy.go of v3.32.0).
+    pub fn unconverted(&self, kind: Kind) -> Option<String> {
+        let known = match kind {
+            Kind::AdminNetworkPolicy => ["Allow", "Deny", "Pass"].as_slice(),
+            Kind::BaselineAdminNetworkPolicy => &["Allow", "Deny"],
+            Kind::ClusterNetworkPolicy => &["Accept", "Deny", "Pass"],
+            _ => return None,
+        };
+        if !known.contains(&self.action.as_str()) {
+            return Some(format!("action {}", self.action));
+        }
+        let reversed = |range: Option<Range>| range.is_some_and(|range| range.start > range.end);
+        if let Some(at) = self.ports.iter().position(|port| reversed(port.port_range)) {
+            return Some(format!("ports[{at}].portRange"));
+        }
+        let of_protocols = self.protocols.iter().position(|protocol| {
+            let to = [&protocol.tcp, &protocol.udp, &protocol.sctp].into_iter().flatten().next();
+            reversed(to.and_then(|to| to.destination_port.as_ref()).and_then(|port| port.range))
+        });
+        if let Some(at) = of_protocols {
+            return Some(format!("protocols[{at}]"));
+        }
+        self.peers().find_map(|(field, at, peer)| {
+            if let Some(bad) = peer.networks.iter().find(|net| net.parse::<IpNet>().is_err()) {
+                return Some(format!("{field}[{at}].networks: {bad}"));
+            }
+            let read = peer.namespaces.is_some() || peer.pods.is_some() || field == "to" && !peer.networks.is_empty();
+            let named = match peer {
+                _ if read => return None,
+                Peer { nodes: Some(_), .. } => ".nodes",
+                Peer { domain_names: Some(_), .. } => ".domainNames",
+                _ => "",
+            };
+            Some(format!("{field}[{at}]{named}"))
+        })
+    }
+
+    /// Whether Calico denies all traffic if it cannot convert the rule; else it drops the rule (the same files).
+    pub fn fails_closed(&self, kind: Kind) -> bool {
+        self.action == "Deny" || self.action == "Pass" && kind != Kind::BaselineAdminNetworkPolicy
     }
 
     pub const fn sides(&self) -> [(&'static str, &Entity); 2] {
@@ -161,8 +213,16 @@ impl LabelSelector {
 impl Peer {
     /// All pods of all namespaces.
     fn is_everybody(&self) -> bool {
-        self.namespace_selector.as_ref().is_some_and(LabelSelector::is_empty)
-            && self.pod_selector.as_ref().is_none_or(LabelSelector::is_empty)
+        let (namespaces, pods) = self.selectors();
+        namespaces.is_some_and(LabelSelector::is_empty) && pods.is_none_or(LabelSelector::is_empty)
+    }
+
+    /// Of namespaces and of pods. Pods go before namespaces, as in Calico's conversion.
+    pub fn selectors(&self) -> (Option<&LabelSelector>, Option<&LabelSelector>) {
+        match &self.pods {
+            Some(pods) => (Some(&pods.namespace_selector), Some(&pods.pod_selector)),
+            None => (self.namespaces.as_ref().or(self.namespace_selector.as_ref()), self.pod_selector.as_ref()),
+        }
     }
 
     fn is_negated(&self) -> bool {

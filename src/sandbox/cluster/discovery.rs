@@ -1,7 +1,7 @@
 //! Discovery: version, health, groups and kinds (plain and aggregated), and as much OpenAPI as kubectl needs to know
 //! that the server validates fields itself.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
@@ -31,13 +31,13 @@ pub fn answer(request: &Request, layout: Layout) -> Outcome {
             Ok(Answer::ok(found))
         }
         ["api", "v1"] => Ok(Answer::ok(resource_list("", "v1", layout))),
-        ["apis", name, version] if groups(layout).get(name) == Some(version) => {
+        ["apis", name, version] if groups(layout).get(name).is_some_and(|all| all.contains(version)) => {
             Ok(Answer::ok(resource_list(name, version, layout)))
         }
         ["openapi", "v3"] => Ok(Answer::ok(openapi_index(layout))),
-        ["openapi", "v3", "api", "v1"] => Ok(Answer::ok(openapi("", layout))),
-        ["openapi", "v3", "apis", name, _] if groups(layout).contains_key(name) => {
-            Ok(Answer::ok(openapi(name, layout)))
+        ["openapi", "v3", "api", "v1"] => Ok(Answer::ok(openapi("", "v1", layout))),
+        ["openapi", "v3", "apis", name, version] if groups(layout).contains_key(name) => {
+            Ok(Answer::ok(openapi(name, version, layout)))
         }
         [] => Ok(Answer::ok(json!({"paths": ["/api", "/api/v1", "/apis", "/healthz", "/readyz", "/version"]}))),
         _ => Err(Answer::no_such_path()),
@@ -53,17 +53,21 @@ fn version() -> Value {
     })
 }
 
-/// Every group with its version.
-fn groups(layout: Layout) -> BTreeMap<&'static str, &'static str> {
-    let mut groups: BTreeMap<_, _> = served(layout).map(|r| (r.group, r.version)).collect();
-    groups.extend(REVIEWS.map(|(group, _, _)| (group, "v1")));
+/// Every group with its versions, the preferred one last.
+fn groups(layout: Layout) -> BTreeMap<&'static str, BTreeSet<&'static str>> {
+    let mut groups: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+    let kinds = served(layout).map(|r| (r.group, r.version));
+    for (group, version) in kinds.chain(REVIEWS.map(|(group, _, _)| (group, "v1"))) {
+        groups.entry(group).or_default().insert(version);
+    }
     groups
 }
 
 fn group(name: &str, layout: Layout) -> Value {
-    let version = groups(layout).get(name).copied().unwrap_or("v1");
-    let version = json!({"groupVersion": format!("{name}/{version}"), "version": version});
-    json!({"name": name, "versions": [version], "preferredVersion": version})
+    let versions = groups(layout).remove(name).unwrap_or_default().into_iter().rev();
+    let version = |version| json!({"groupVersion": format!("{name}/{version}"), "version": version});
+    let versions: Vec<Value> = versions.map(version).collect();
+    json!({"name": name, "preferredVersion": versions.first(), "versions": versions})
 }
 
 const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
@@ -88,7 +92,7 @@ fn subresources(resource: &Resource) -> Vec<(&'static str, &'static str, &'stati
 
 fn resource_list(group: &str, version: &str, layout: Layout) -> Value {
     let mut list = Vec::new();
-    for resource in served(layout).filter(|r| r.group == group) {
+    for resource in served(layout).filter(|r| (r.group, r.version) == (group, version)) {
         let mut entry = json!({
             "name": resource.plural, "singularName": resource.singular(), "namespaced": resource.namespaced,
             "kind": resource.kind, "verbs": VERBS,
@@ -126,12 +130,11 @@ fn resource_list(group: &str, version: &str, layout: Layout) -> Value {
 /// All groups of a prefix and their kinds in one response, for clients since 1.26.
 fn aggregate(layout: Layout, wanted: impl Fn(&str) -> bool) -> Answer {
     let mut items = Vec::new();
-    for (name, version) in groups(layout).into_iter().filter(|(g, _)| wanted(g)) {
+    for (name, versions) in groups(layout).into_iter().filter(|(g, _)| wanted(g)) {
         let kind = |group: &str, version: &str, kind: &str| json!({"group": group, "version": version, "kind": kind});
         let scope = |namespaced| if namespaced { "Namespaced" } else { "Cluster" };
-        let mut resources: Vec<Value> = served(layout)
-            .filter(|r| r.group == name)
-            .map(|r| {
+        let of_version = |version: &&str| {
+            let of_kind = |r: &Resource| {
                 let subresources: Vec<Value> = subresources(r)
                     .into_iter()
                     .map(|(sub, group, of, verbs)| {
@@ -150,16 +153,19 @@ fn aggregate(layout: Layout, wanted: impl Fn(&str) -> bool) -> Answer {
                     entry["subresources"] = subresources.into();
                 }
                 entry
-            })
-            .collect();
-        for (group, plural, of) in REVIEWS.iter().filter(|(g, _, _)| *g == name) {
-            resources.push(json!({
-                "resource": plural, "responseKind": kind(group, "v1", of), "scope": "Cluster",
-                "singularResource": of.to_lowercase(), "verbs": ["create"],
-            }));
-        }
+            };
+            let kinds = served(layout).filter(|r| (r.group, r.version) == (name, *version));
+            let mut resources: Vec<Value> = kinds.map(of_kind).collect();
+            for (group, plural, of) in REVIEWS.iter().filter(|(g, _, _)| *g == name) {
+                resources.push(json!({
+                    "resource": plural, "responseKind": kind(group, "v1", of), "scope": "Cluster",
+                    "singularResource": of.to_lowercase(), "verbs": ["create"],
+                }));
+            }
+            json!({"version": version, "resources": resources, "freshness": "Current"})
+        };
+        let versions: Vec<Value> = versions.iter().rev().map(of_version).collect();
         let metadata = if name.is_empty() { json!({}) } else { json!({"name": name}) };
-        let versions = json!([{"version": version, "resources": resources, "freshness": "Current"}]);
         items.push(json!({"metadata": metadata, "versions": versions}));
     }
     let list = json!({
@@ -172,7 +178,8 @@ fn aggregate(layout: Layout, wanted: impl Fn(&str) -> bool) -> Answer {
 
 fn openapi_index(layout: Layout) -> Value {
     let mut paths = serde_json::Map::new();
-    for (group, version) in groups(layout) {
+    let versions = |(group, versions): (_, BTreeSet<_>)| versions.into_iter().map(move |version| (group, version));
+    for (group, version) in groups(layout).into_iter().flat_map(versions) {
         let path = if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") };
         let url = format!("/openapi/v3/{path}");
         paths.insert(path, json!({"serverRelativeURL": url}));
@@ -180,10 +187,10 @@ fn openapi_index(layout: Layout) -> Value {
     json!({"paths": paths})
 }
 
-/// The group's patch operations with the parameter `fieldValidation`: it tells kubectl not to validate itself.
-fn openapi(group: &str, layout: Layout) -> Value {
+/// The patch operations of a version of a group with the parameter `fieldValidation`: it tells kubectl not to validate itself.
+fn openapi(group: &str, version: &str, layout: Layout) -> Value {
     let mut paths = serde_json::Map::new();
-    for r in served(layout).filter(|r| r.group == group) {
+    for r in served(layout).filter(|r| (r.group, r.version) == (group, version)) {
         let prefix = if group.is_empty() { "/api".to_owned() } else { format!("/apis/{group}") };
         let namespace = if r.namespaced { "/namespaces/{namespace}" } else { "" };
         let path = format!("{prefix}/{}{namespace}/{}/{{name}}", r.version, r.plural);

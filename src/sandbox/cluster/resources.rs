@@ -73,6 +73,20 @@ const fn built_in(
     }
 }
 
+/// A kind of policy of Kubernetes' administrators (network-policy-api v0.1.5 and v0.2.0, config/crd).
+const fn of_admins(
+    version: &'static str,
+    plural: &'static str,
+    kind: &'static str,
+    short_names: &'static [&'static str],
+) -> Resource {
+    let mut resource = built_in("policy.networking.k8s.io", plural, kind, &[], CLUSTER);
+    resource.version = version;
+    resource.short_names = short_names;
+    resource.custom = true;
+    resource.with_status().with_generation()
+}
+
 impl Resource {
     const fn with_status(mut self) -> Self {
         self.status = true;
@@ -153,6 +167,10 @@ static BUILT_IN: &[Resource] = &[
         .with_status()
         .with_generation(),
     built_in("networking.k8s.io", "networkpolicies", "NetworkPolicy", &["netpol"], NAMESPACED).with_generation(),
+    // Whatever the release of Calico: an older one, or another network, may have left the definitions.
+    of_admins("v1alpha1", "adminnetworkpolicies", "AdminNetworkPolicy", &["anp"]),
+    of_admins("v1alpha1", "baselineadminnetworkpolicies", "BaselineAdminNetworkPolicy", &["banp"]),
+    of_admins("v1alpha2", "clusternetworkpolicies", "ClusterNetworkPolicy", &["cnp"]),
     built_in("coordination.k8s.io", "leases", "Lease", &[], NAMESPACED),
     built_in(
         "apiextensions.k8s.io",

@@ -37,6 +37,8 @@ fn every_kind_of_finding_is_shown_with_its_rule_and_what_to_write_instead() {
     let lab = with_file();
     let report = lab.bare("policy lint -f every-kind.yaml -o json").exits(3).json();
     insta::assert_snapshot!(findings(&report), @r#"
+    fail PolicyDenySkipped cluster ingress[0]: a named port: protocols[1]; what it should deny may be allowed by ingress[2]
+        the number of the port instead of the name metrics
     fail PolicyDenySkipped deny-outside egress[0]: a negated match: destination.notSelector; no rule after it in this policy allows anything, but those of other policies may
         destination.selector: "(role == 'db') && !(tier == 'front' || has(public))", without notSelector
     fail PolicyDenySkipped deny-outside egress[1]: a named port: destination.ports; no rule after it in this policy allows anything, but those of other policies may
@@ -45,15 +47,29 @@ fn every_kind_of_finding_is_shown_with_its_rule_and_what_to_write_instead() {
         source.nets: [0.0.0.0/5, 8.0.0.0/7, 11.0.0.0/8, 12.0.0.0/6, 16.0.0.0/4, 32.0.0.0/3, 64.0.0.0/2, 128.0.0.0/1], without notNets
         destination.ports: ["1:79", "81:7999", "8101:65535"], without notPorts
     fail PolicyHttpIgnored shop/default.web ingress[1]: it is enforced as Allow without `http`
+    fail PolicyPortIgnored admins ingress[0]: a named port: ports[1]
+        portNumber or portRange instead of namedPort
+    fail PolicyNotConverted admins egress[0]: to[0].nodes cannot be converted, so Calico denies all traffic instead
+    fail PolicyNotConverted admins egress[2]: ports[0].portRange cannot be converted, so Calico drops the rule
+    fail PolicyNotConverted cluster egress[0]: to[0].domainNames cannot be converted, so Calico drops the rule
+    fail PolicyNotConverted default egress[0]: action Pass cannot be converted, so Calico drops the rule
+    fail PolicyNotConverted default egress[1]: to[0].networks: everywhere cannot be converted, so Calico denies all traffic instead
+    fail PolicyAllowSkipped cluster ingress[1]: a named port: protocols[0]; if no other rule of its tier matches, later tiers decide
+        the number of the port instead of the name web
     fail PolicyAllowSkipped shop/default.web ingress[2]: an ICMP type: icmp
     fail PolicyAllowSkipped shop/default.web ingress[4]: a negated match: notProtocol
     fail PolicyAllowSkipped shop/legacy ingress[0]: a negated match: from[0].ipBlock.except
         an ipBlock without except instead of from[0] for each of: 10.0.0.0/9
     fail PolicyAllowSkipped shop/legacy ingress[1]: a named port: ports[0]
         the number of the port instead of the name metrics
+    fail PolicySelectorInvalid default : spec.subject.pods.podSelector: `Near` is none of In, NotIn, Exists, DoesNotExist
     fail PolicySelectorInvalid shop/legacy egress[0]: to[0].podSelector: `Near` is none of In, NotIn, Exists, DoesNotExist
     fail PolicySelectorInvalid shop/list egress[1]: source.selector: expected ==, !=, in, not in, contains, starts with or ends with at character 5 of `app = 'web'`
     warn PolicyForHosts hosts : with preDNAT it is only for host endpoints
+    warn PolicyEveryPod admins ingress[1]: it has a selector of every pod
+    warn PolicyEveryPod cluster egress[1]: it has a selector of every pod
+        networks with the CIDR of the cluster's pods instead of the selector
+    warn PolicyEveryPod cluster ingress[1]: it has a selector of every pod
     warn PolicyEveryPod shop/default.web ingress[6]: it has a selector of every pod
         nets with the CIDR of the cluster's pods instead of the selector
     warn PolicyEveryPod shop/legacy ingress[0]: it has a selector of every pod
@@ -63,12 +79,13 @@ fn every_kind_of_finding_is_shown_with_its_rule_and_what_to_write_instead() {
     warn PolicyLongList shop/list egress[0]: it has a long list of nets and ports
         destination.nets: [10.7.0.0/18]
     warn PolicyLogSkipped shop/default.web ingress[0]: its action is Log
+    warn PolicyIpv6Skipped admins egress[1]: to[0].networks is only for IPv6
     warn PolicyIpv6Skipped shop/default.web ingress[3]: ipVersion is only for IPv6
     "#);
     assert_eq!(report["kind"], "PolicyReport");
-    assert_eq!(report["summary"]["policies"], 6);
+    assert_eq!(report["summary"]["policies"], 9);
     assert_eq!(report["summary"]["staged"], 1);
-    for kind in KINDS.iter().filter(|kind| kind.id != "PolicyManyMembers") {
+    for kind in KINDS.iter().filter(|kind| !matches!(kind.id, "PolicyManyMembers" | "PolicyNotRead")) {
         let found = report["findings"].as_array().unwrap().iter().any(|finding| finding["id"] == kind.id);
         assert!(found, "{EVERY_KIND} has no {}", kind.id);
     }
@@ -79,7 +96,7 @@ fn text_has_the_worst_last_and_junit_a_case_for_each() {
     let lab = with_file();
     let text = lab.bare("policy lint -f every-kind.yaml").exits(3).stdout;
     let fails = text.rfind("[FAIL] PolicyDenySkipped").unwrap();
-    assert!(text.find("[WARN]").unwrap() < fails && text.contains("6 policies: 10 failures, 7 warnings"), "{text}");
+    assert!(text.find("[WARN]").unwrap() < fails && text.contains("9 policies: 19 failures, 11 warnings"), "{text}");
     let quiet = lab.bare("policy lint -f every-kind.yaml -q").exits(3).stdout;
     assert!(!quiet.contains("[WARN]") && quiet.contains("[FAIL]"), "{quiet}");
     let junit = lab.bare("policy lint -f every-kind.yaml -o junit").exits(3).stdout;
@@ -87,7 +104,7 @@ fn text_has_the_worst_last_and_junit_a_case_for_each() {
         "<testsuite name=\"calicoctl-win policy lint\"",
         "<testcase classname=\"globalnetworkpolicy.projectcalico.org deny-outside ingress[0]\" name=\"PolicyDenySkipped\">",
         "<failure message=",
-        "name=\"PolicyManyMembers\">\n    <system-out>none of 6 policies",
+        "name=\"PolicyManyMembers\">\n    <system-out>none of 9 policies",
     ] {
         assert!(junit.contains(part), "no {part} in {junit}");
     }
@@ -139,13 +156,13 @@ fn a_bad_file_gives_one_error_with_the_file_the_line_and_what_to_do() {
     torn.json: unclosed bracket '{' at line 1, column 1
       correct the file; to see what the API accepts: kubectl apply --dry-run=server -f FILE
     there is no network policy in other.yaml
-      give files with kind NetworkPolicy or GlobalNetworkPolicy, as kubectl and calicoctl get them with -o yaml
+      give files with network policies of any kind, as kubectl and calicoctl get them with -o yaml
     bytes.yaml: it is not UTF-8
       save the file as UTF-8, then run the command again
     cannot read the policies in missing.yaml
       name a file, a folder, or - for stdin with --file
     there is no network policy in empty
-      give files with kind NetworkPolicy or GlobalNetworkPolicy, as kubectl and calicoctl get them with -o yaml
+      give files with network policies of any kind, as kubectl and calicoctl get them with -o yaml
     "#);
 }
 
@@ -272,6 +289,99 @@ fn every_page_of_a_list_is_read() {
         let report = report.exits(3).json();
         assert_eq!((&report["summary"]["policies"], &report["summary"]["fail"]), (&json!(501), &json!(501)));
     }
+}
+
+/// Adds a policy of each kind of Kubernetes' administrators, each with a rule that Windows skips or Calico cannot convert.
+fn fill_admins(lab: &Lab) {
+    for (version, plural, kind, ports) in [
+        ("v1alpha1", "adminnetworkpolicies", "AdminNetworkPolicy", json!({"ports": [{"namedPort": "web"}]})),
+        ("v1alpha1", "baselineadminnetworkpolicies", "BaselineAdminNetworkPolicy", json!({})),
+        (
+            "v1alpha2",
+            "clusternetworkpolicies",
+            "ClusterNetworkPolicy",
+            json!({"protocols": [{"destinationNamedPort": "web"}]}),
+        ),
+    ] {
+        let mut deny = json!({"action": "Deny", "from": [{"namespaces": {"matchLabels": {"team": "a"}}}]});
+        deny.as_object_mut().unwrap().extend(ports.as_object().unwrap().clone());
+        let spec = json!({
+            "priority": 10, "tier": "Admin", "subject": {"namespaces": {}},
+            "ingress": [deny], "egress": [{"action": "Deny", "to": [{"nodes": {}}]}],
+        });
+        let metadata = json!({"name": "default", "uid": kind, "resourceVersion": "1"});
+        lab.add_object(
+            &format!("{plural}.policy.networking.k8s.io"),
+            json!({
+                "apiVersion": format!("policy.networking.k8s.io/{version}"), "kind": kind, "metadata": metadata,
+                "spec": spec,
+            }),
+        );
+    }
+}
+
+/// What is found of administrators' policies: `id kind rule: detail`.
+fn of_admins(report: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let line =
+        |f: &Value| format!("{} {} {}: {}", text(&f["id"]), text(&f["kind"]), text(&f["rule"]), text(&f["detail"]));
+    report["findings"].as_array().unwrap().iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn policies_of_administrators_are_judged_as_the_clusters_calico_converts_them() {
+    let lab = Lab::node();
+    let _started = lab.run("cluster check").exits(0);
+    fill_admins(&lab);
+    let mut found = String::new();
+    for release in ["v3.28.5", "v3.29.7", "v3.31.6", "v3.32.1"] {
+        lab.edit_object("clusterinformations.crd.projectcalico.org", "default", |object| {
+            object["spec"]["calicoVersion"] = json!(release);
+        });
+        let report = lab.run("policy lint -o json").exits(3).json();
+        assert_eq!(report["summary"]["policies"], 3);
+        found.push_str(&format!("{release}\n{}\n", of_admins(&report)));
+    }
+    insta::assert_snapshot!(found, @r"
+    v3.28.5
+    PolicyNotRead AdminNetworkPolicy : Calico v3.28.5 does not read AdminNetworkPolicy
+    PolicyNotRead BaselineAdminNetworkPolicy : Calico v3.28.5 does not read BaselineAdminNetworkPolicy
+    PolicyNotRead ClusterNetworkPolicy : Calico v3.28.5 does not read ClusterNetworkPolicy
+    v3.29.7
+    PolicyNotRead BaselineAdminNetworkPolicy : Calico v3.29.7 does not read BaselineAdminNetworkPolicy
+    PolicyNotRead ClusterNetworkPolicy : Calico v3.29.7 does not read ClusterNetworkPolicy
+    PolicyPortIgnored AdminNetworkPolicy ingress[0]: a named port: ports[0]
+    PolicyNotConverted AdminNetworkPolicy egress[0]: to[0].nodes cannot be converted, so Calico denies all traffic instead
+    v3.31.6
+    PolicyNotRead ClusterNetworkPolicy : Calico v3.31.6 does not read ClusterNetworkPolicy
+    PolicyPortIgnored AdminNetworkPolicy ingress[0]: a named port: ports[0]
+    PolicyNotConverted AdminNetworkPolicy egress[0]: to[0].nodes cannot be converted, so Calico denies all traffic instead
+    PolicyNotConverted BaselineAdminNetworkPolicy egress[0]: to[0].nodes cannot be converted, so Calico denies all traffic instead
+    v3.32.1
+    PolicyDenySkipped ClusterNetworkPolicy ingress[0]: a named port: protocols[0]; no rule after it in this policy allows anything, but those of other policies may
+    PolicyNotRead AdminNetworkPolicy : Calico v3.32.1 does not read AdminNetworkPolicy
+    PolicyNotRead BaselineAdminNetworkPolicy : Calico v3.32.1 does not read BaselineAdminNetworkPolicy
+    PolicyNotConverted ClusterNetworkPolicy egress[0]: to[0].nodes cannot be converted, so Calico denies all traffic instead
+    ");
+}
+
+#[test]
+fn a_cluster_without_administrators_policies_has_none_and_calico_in_etcd_reads_none() {
+    let member = Member::start();
+    let lab = Lab::node();
+    let unserved =
+        lab.fails_at("api GET /apis/policy.networking.k8s.io=404-text", "policy lint -o json").exits(0).json();
+    assert_eq!(unserved["findings"], json!([]), "{unserved:#}");
+    runs_with_etcd(&lab);
+    fill_admins(&lab);
+    let lint =
+        format!("policy lint -o json --set datastore.type=etcdv3 --set datastore.etcd.endpoints={}", member.url());
+    let report = lab.run(&lint).exits(3).json();
+    insta::assert_snapshot!(of_admins(&report), @r"
+    PolicyNotRead AdminNetworkPolicy : Calico with its data in etcd does not read AdminNetworkPolicy
+    PolicyNotRead BaselineAdminNetworkPolicy : Calico with its data in etcd does not read BaselineAdminNetworkPolicy
+    PolicyNotRead ClusterNetworkPolicy : Calico with its data in etcd does not read ClusterNetworkPolicy
+    ");
 }
 
 /// The table in `docs/policies.md` is that of the code.
