@@ -2,6 +2,9 @@
 # Makes tests/fixtures/kubernetes/versions.jsonl: what each minor version of Kubernetes knows, a line each, from the
 # sources of its Go modules. Run it for a new minor version, after a row for it below; a test holds what this program
 # writes against it. It needs Go and the Go module proxy.
+#
+#   packaging/kubernetes/lists.sh           writes the file
+#   packaging/kubernetes/lists.sh --check   compares the newest line with one made now; a second if Go has the modules
 set -euo pipefail
 source "$(dirname "$0")/../lib.sh"
 
@@ -21,16 +24,44 @@ versions() {
 VERSIONS
 }
 
+go=$(find_go)
+file=tests/fixtures/kubernetes/versions.jsonl
+
 # The folder of a module in Go's cache.
 folder() {
-    (cd packaging/kubernetes && go mod download -json "$1") | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p'
+    (cd packaging/kubernetes && "$go" mod download -json "$1") | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p'
 }
 
-arguments=()
-while read -r minor patch proxy; do
-    arguments+=("v1.$minor.$patch" "$(folder "k8s.io/kubernetes@v1.$minor.$patch")" "$(folder "k8s.io/kubelet@v0.$minor.$patch")")
-    if [ "$proxy" = none ]; then arguments+=(""); else arguments+=("$(folder "k8s.io/kube-proxy@v0.$minor.$proxy")"); fi
-    arguments+=("$(folder "k8s.io/component-base@v0.$minor.$patch")")
-done < <(versions)
-mkdir -p tests/fixtures/kubernetes
-(cd packaging/kubernetes && go run . "${arguments[@]}") >tests/fixtures/kubernetes/versions.jsonl
+# A line for each row of versions on stdin.
+lists() {
+    local arguments=() minor patch proxy module found
+    while read -r minor patch proxy; do
+        arguments+=("v1.$minor.$patch")
+        for module in "kubernetes@v1.$minor.$patch" "kubelet@v0.$minor.$patch" "kube-proxy@v0.$minor.$proxy" \
+            "component-base@v0.$minor.$patch"; do
+            found=
+            case $module in *none) ;; *) found=$(folder "k8s.io/$module") ;; esac
+            arguments+=("$found")
+        done
+    done
+    (cd packaging/kubernetes && "$go" run . "${arguments[@]}")
+}
+
+case ${1:-} in
+--check)
+    made=$(versions | tail -n 1 | lists)
+    if [ "$made" != "$(tail -n 1 $file)" ]; then
+        echo "error: the last line of $file is not what its sources say: run $0, and see what changed" >&2
+        exit 1
+    fi
+    ;;
+'')
+    mkdir -p "${file%/*}"
+    versions | lists >$file.new
+    mv $file.new $file
+    ;;
+*)
+    echo "usage: $0 [--check]" >&2
+    exit 2
+    ;;
+esac

