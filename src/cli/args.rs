@@ -198,7 +198,15 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 37] = [
     ("resume", &["resume", "resume --undo"]),
     ("service", &["service status", "service restart"]),
     ("network", &["network list", "network show Calico", "network reset --dry-run", "network reset"]),
-    ("kubernetes", &["kubernetes install -c node.yaml", "kubernetes status", "kubernetes uninstall --dry-run"]),
+    (
+        "kubernetes",
+        &[
+            "kubernetes install -c node.yaml",
+            "kubernetes install -c node.yaml --bundle bundle.zip",
+            "kubernetes status",
+            "kubernetes uninstall --dry-run",
+        ],
+    ),
     ("cluster", &["cluster check", "cluster prepare", "cluster prepare --apply"]),
     (
         "fleet",
@@ -528,7 +536,7 @@ pub struct Verify {
 #[derive(Debug, Subcommand)]
 pub enum Kubernetes {
     /// Install both, and Calico, as the config says: apply with kubernetes.node.install=true
-    Install,
+    Install(SourceOrBundle),
     /// Show the services kubelet and kube-proxy: whose they are, their versions, and whether kubelet has joined
     Status,
     /// Remove both and leave Calico: reconfigure with kubernetes.node.install=false

@@ -15,13 +15,13 @@ use crate::run::change::{self, ChangeRequest};
 use crate::run::{Ending, node_status, verb};
 
 pub(crate) fn run(verb: &Kubernetes, app: &mut App) -> Result<Ending> {
-    let (installs, row) = match verb {
+    let (installs, request) = match verb {
         Kubernetes::Status => return show(app),
-        Kubernetes::Install => (true, &verb::KUBERNETES_INSTALL),
-        Kubernetes::Uninstall => (false, &verb::KUBERNETES_UNINSTALL),
+        Kubernetes::Install(source) => (true, ChangeRequest::with(&verb::KUBERNETES_INSTALL, source)),
+        Kubernetes::Uninstall => (false, ChangeRequest::of(&verb::KUBERNETES_UNINSTALL)),
     };
     app.global.set.push(format!("kubernetes.node.install={installs}"));
-    change::run(ChangeRequest::of(row), app)
+    change::run(request, app)
 }
 
 fn show(app: &mut App) -> Result<Ending> {

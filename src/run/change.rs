@@ -82,6 +82,11 @@ impl<'a> ChangeRequest<'a> {
             cluster_vni: None,
         }
     }
+
+    /// The same, of this release or bundle.
+    pub fn with(row: &'static Row, source: &SourceOrBundle) -> Self {
+        Self { source: source.clone(), ..Self::of(row) }
+    }
 }
 
 impl<'a> From<&'a Apply> for ChangeRequest<'a> {

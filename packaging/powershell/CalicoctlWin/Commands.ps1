@@ -2338,6 +2338,12 @@ function Install-CalicoKubernetes {
         Install both, and Calico, as the config says: apply with kubernetes.node.install=true
     .DESCRIPTION
         Runs calicoctl-win kubernetes install. Shows what it would do, and asks; -WhatIf only shows it, and -Confirm:$false does not ask.
+    .PARAMETER Release
+        Calico release: a version, a zip, an unpacked folder, or a URL
+    .PARAMETER Sha256
+        SHA-256 that the archive must have
+    .PARAMETER Bundle
+        File with everything, of release bundle; nothing is downloaded, and --sha256 is the file's
     .PARAMETER Config
         Config file; repeat to layer, later ones win, - is stdin
     .PARAMETER Set
@@ -2380,6 +2386,9 @@ function Install-CalicoKubernetes {
     [CmdletBinding(SupportsShouldProcess = $true, ConfirmImpact = 'High')]
     [OutputType('CalicoctlWin.RunResult')]
     param(
+        [string] $Release,
+        [string] $Sha256,
+        [string] $Bundle,
         [string[]] $Config,
         [string[]] $Set,
         [switch] $Detach,
@@ -2399,6 +2408,9 @@ function Install-CalicoKubernetes {
         [string] $Help
     )
     $options = [ordered]@{
+        Release = '--release'
+        Sha256 = '--sha256'
+        Bundle = '--bundle'
         Config = '--config'
         Set = '--set'
         Detach = '--detach'

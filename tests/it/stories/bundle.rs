@@ -85,6 +85,22 @@ fn a_bundle_makes_a_bare_machine_without_internet_a_ready_node() {
 }
 
 #[test]
+fn the_verb_for_kubelet_and_kube_proxy_takes_a_bundle_and_so_does_its_run_without_a_session() {
+    for detached in [false, true] {
+        let lab = bare();
+        lab.write("bundle.zip", whole());
+        let config = config("      join: {tokenFile: token}\n").replace("      install: true\n", "");
+        lab.write("node.yaml", config);
+        let detach = if detached { "--detach" } else { "" };
+        let words = format!("kubernetes install -c node.yaml -y --bundle bundle.zip {detach}");
+        let _begun = lab.fails_at(NO_NETWORK, &words).exits(0);
+        let _ended = lab.run("status --wait").exits(0);
+        assert!(is_ready(&lab, "win-a1"), "detached: {detached}");
+        lab.healthy();
+    }
+}
+
+#[test]
 fn a_node_is_upgraded_from_a_bundle_and_rolled_back() {
     let lab = Lab::installed();
     lab.write("bundle.zip", of_release("v3.33.0"));
