@@ -13,7 +13,7 @@ use crate::apply::journal::Journal;
 use crate::apply::lock;
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
-use crate::report::document::{NodeStatus, Overall, Problem, RunResult, ServiceStatus};
+use crate::report::document::{NodeStatus, Overall, Problem, RunResult, ServiceStatus, VerifyLeft};
 use crate::report::time::at;
 use crate::run::Ending;
 use crate::run::app::App;
@@ -236,6 +236,11 @@ fn text(status: &NodeStatus, app: &App) -> String {
             |deadline| format!("at {} unless you run: {}", at(deadline), app.command("confirm")),
         );
         text.push_str(&format!("! NOT confirmed: reverts to generation {} {when}\n", trial.from));
+    }
+    if let Some(VerifyLeft { run, since, command }) = &status.verify_left {
+        let what =
+            format!("verify was interrupted (run {run}, since {since:.0}): its pods may still be in the cluster");
+        text.push_str(&format!("! {what}\n    {command}\n"));
     }
     let end_it = given_up.map(|command| format!("End it: {command}"));
     let next = match (&status.run, status.overall) {

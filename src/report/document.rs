@@ -301,6 +301,8 @@ pub struct NodeStatus {
     pub policy_networks: Option<Vec<String>>,
     /// Why Calico's datastore cannot be used from here; asked only if the node is not healthy.
     pub datastore: Option<String>,
+    /// An interrupted `verify --pods`, whose pods may still be in the cluster.
+    pub verify_left: Option<VerifyLeft>,
 }
 
 /// One reason why a node is not healthy.
@@ -404,6 +406,14 @@ pub struct OnTrial {
     pub given_up: Option<String>,
     /// The command that ends a trial that was given up.
     pub command: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct VerifyLeft {
+    pub run: String,
+    pub since: Timestamp,
+    /// What removes them.
+    pub command: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]

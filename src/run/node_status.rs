@@ -29,10 +29,11 @@ use crate::plan::Step;
 use crate::plan::order::SERVICES;
 use crate::report::document::{
     CniStatus, CredentialStatus, KubernetesNode, MixedVni, NetworkStatus, NodeStatus, OnTrial, Overall, Problem,
-    RunInProgress, ServiceStatus,
+    RunInProgress, ServiceStatus, VerifyLeft,
 };
 use crate::settings::{self, Backend, Datastore, Limits};
 use crate::values::WinPath;
+use crate::verify::left::Left;
 
 /// How long the cluster may take to report the Node; status must answer without it too.
 const CLUSTER_LIMIT: Duration = Duration::from_secs(5);
@@ -64,6 +65,11 @@ pub(crate) fn measure(app: &mut App, node: &dyn Node) -> Result<NodeStatus> {
         bgp_sessions: None,
         policy_networks: None,
         datastore: None,
+        verify_left: interrupted_verify(node)?.map(|Left { run, since, .. }| VerifyLeft {
+            run,
+            since,
+            command: app.command("verify --remove"),
+        }),
     };
     let mut steps = Vec::new();
     if let Some(receipt) = receipt {
@@ -324,6 +330,12 @@ fn on_trial(app: &App, node: &dyn Node) -> Result<Option<OnTrial>> {
     Ok(Some(OnTrial { deadline, run: trial.run, from: trial.from, given_up, command }))
 }
 
+/// Its record is written before the first pod, and removed after the last; a verify in progress holds the lock.
+fn interrupted_verify(node: &dyn Node) -> Result<Option<Left>> {
+    let left = Left::load(node)?.filter(|left| !left.demo);
+    Ok(left.filter(|left| lock::holder(node).is_none_or(|holder| holder.run != left.run)))
+}
+
 fn run_in_progress(node: &dyn Node, standing: &Standing) -> Option<RunInProgress> {
     let at = standing.journal.as_ref().map(ToString::to_string);
     if let (None, Some(record)) = (lock::holder(node), records::starting(node)) {
@@ -568,10 +580,27 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
+    use crate::apply::lock::{Holder, Lock};
     use crate::item::{Service, StartType};
     use crate::node::STATE_DIR;
     use crate::node::sandbox::SandboxNode;
     use crate::node::sandbox::model::{Name, NodeService, Pending};
+
+    #[test]
+    fn a_verify_that_holds_the_lock_is_not_interrupted() {
+        let dir = TempDir::new().unwrap();
+        let mut node = SandboxNode::open(dir.path()).unwrap();
+        let left = Left { node: "win-a1".into(), run: "a".into(), since: node.now(), demo: false };
+        left.save(&mut node).unwrap();
+        for (run, interrupted) in [("a", false), ("b", true)] {
+            let holder = Holder::of(run, "verify", node.now());
+            let _lock = Lock::take(&mut node, &holder, Duration::ZERO, &mut |_| ()).unwrap();
+            assert_eq!(interrupted_verify(&node).unwrap().is_some(), interrupted, "{run}");
+        }
+        assert_eq!(interrupted_verify(&node).unwrap(), Some(left.clone()));
+        Left { demo: true, ..left }.save(&mut node).unwrap();
+        assert_eq!(interrupted_verify(&node).unwrap(), None);
+    }
 
     /// A node on which CalicoFelix runs as process 4000, and the report of an agent.
     fn felix(pid: Option<u32>, said: &str) -> (ServiceStatus, Vec<String>) {
@@ -631,6 +660,7 @@ mod tests {
             bgp_sessions: None,
             policy_networks: None,
             datastore: None,
+            verify_left: None,
         };
         judge(&mut status);
         (service, status)

@@ -344,6 +344,41 @@ fn what_a_killed_verify_left_is_removed_by_resume_or_by_the_next_one() {
     assert!(nothing.stdout.contains("nothing to do: verify left nothing"), "{nothing}");
 }
 
+/// `status` shows it from the moment at which it may have something in the cluster until all of it is removed, and not
+/// while it runs.
+#[test]
+fn status_shows_an_interrupted_verify_until_its_pods_are_removed() {
+    let installed = Lab::installed();
+    let shown = |lab: &Lab| lab.run("status -o json").exits(0).json();
+    assert_eq!(shown(&installed)["verify_left"], Value::Null);
+    for (point, is_there) in [
+        ("POST /api/v1/namespaces=exit-before", false),
+        ("POST /api/v1/namespaces=exit-after", true),
+        ("POST /api/v1/namespaces/*/pods#2=exit-after", true),
+    ] {
+        let lab = installed.copy();
+        let _killed = lab.fails_at(&format!("api {point}"), "verify --pods").exits(137);
+        assert_eq!(!left(&lab).is_empty(), is_there, "{point}");
+        let status = shown(&lab);
+        let command = "calicoctl-win verify --remove --sandbox node";
+        assert_eq!(status["verify_left"]["command"], command, "{point}: {status:#}");
+        assert_eq!((&status["overall"], &status["problems"]), (&json!("Healthy"), &json!([])), "{point}");
+        let text = lab.run("status").exits(0).stdout;
+        let run = status["verify_left"]["run"].as_str().unwrap();
+        assert!(text.contains(&format!("! verify was interrupted (run {run}, since ")), "{text}");
+        assert!(text.contains(&format!("    {command}\n")), "{text}");
+        // The cluster does not answer: the record stays.
+        let _failed = lab.fails_at("api down", "verify --remove").code;
+        assert_eq!(shown(&lab)["verify_left"]["run"], run, "{point}");
+        let _removed = lab.run("verify --remove").exits(0);
+        assert_eq!(left(&lab), [""; 0], "{point}");
+        assert_eq!(shown(&lab)["verify_left"], Value::Null, "{point}");
+    }
+    let demo = installed.copy();
+    let _left_on_purpose = demo.run("verify --pods --demo").exits(0);
+    assert_eq!(shown(&demo)["verify_left"], Value::Null);
+}
+
 #[test]
 fn a_demo_leaves_its_policies_and_pods_until_it_is_removed() {
     let lab = Lab::installed();
