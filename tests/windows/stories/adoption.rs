@@ -95,3 +95,28 @@ fn b1_b15_b19_a_node_of_the_scripts_is_taken_over_and_restored() {
     eventually("NSSM to run again", SOON, || (house.machine.processes_of("nssm.exe").len() >= 3).then_some(()));
     Picture::take(&house.machine).same_as(&before);
 }
+
+#[test]
+fn what_the_scripts_installed_is_removed_and_comes_back() {
+    let Some(house) = scripts_node() else { return };
+    let before = Picture::take(&house.machine);
+    house.run("uninstall --yes").exits(0);
+    assert_eq!(house.machine.processes_of("nssm.exe"), []);
+    let without = Picture::take(&house.machine);
+    for gone in ["CalicoNode", "CalicoFelix", "CalicoConfd", "CalicoUpgrade"] {
+        assert_eq!(without.names_with(&format!(r"Services\\{gone}")), [""; 0]);
+    }
+    for gone in [
+        "CalicoWindows",
+        "Program Files/containerd/cni/conf/10-calico.conf",
+        "Program Files/containerd/cni/bin/calico.exe",
+    ] {
+        assert!(!house.machine.c(gone).exists(), "{gone} is there");
+    }
+
+    house.run("resume --undo --yes").exits(0);
+    eventually("NSSM to run again", SOON, || (house.machine.processes_of("nssm.exe").len() >= 3).then_some(()));
+    house.run("uninstall --yes").exits(0);
+    house.run("resume --undo --yes").exits(0);
+    Picture::take(&house.machine).without(&["file ProgramData/calicoctl-win"]).same_as(&before);
+}
