@@ -16,6 +16,8 @@ mod executable;
 mod faults;
 mod first_day;
 #[cfg(not(windows))]
+mod flannel;
+#[cfg(not(windows))]
 mod kill;
 #[cfg(not(windows))]
 mod kube_proxy;
