@@ -14,6 +14,16 @@ use crate::facts::ClusterNode;
 use crate::fault::{Exit, Fault};
 use crate::item::{Id, State, World};
 
+/// What an Event says.
+#[derive(Debug, Clone, Copy)]
+pub struct Note<'a> {
+    /// Its type is Warning, not Normal.
+    pub warns: bool,
+    /// In CamelCase.
+    pub reason: &'a str,
+    pub message: &'a str,
+}
+
 impl Cluster {
     /// The Node of this name; none before it has joined.
     pub fn node(&self, name: &str) -> Result<Option<ClusterNode>> {
@@ -74,21 +84,14 @@ impl Cluster {
 
     /// Creates an Event on a Node, for `kubectl describe node`. Like kubelet's own it is in the namespace `default`,
     /// and has the Node's name instead of its uid.
-    pub fn warn_on_node(&self, name: &str, reason: &str, message: &str) -> Result<()> {
+    pub fn tell_on_node(&self, name: &str, note: &Note<'_>) -> Result<()> {
         let node = json!({ "apiVersion": "v1", "kind": "Node", "name": name, "uid": name });
-        self.warn_about(&node, EVENTS, name, reason, message)
+        self.tell_about(&node, EVENTS, name, note)
     }
 
-    /// Creates an Event of type Warning on `object`, a reference with at least its `name`, in a namespace. `host`: the
-    /// Node that reports it.
-    pub(super) fn warn_about(
-        &self,
-        object: &Value,
-        namespace: &str,
-        host: &str,
-        reason: &str,
-        message: &str,
-    ) -> Result<()> {
+    /// Creates an Event on `object`, a reference with at least its `name`, in a namespace. `host`: the Node that reports
+    /// it.
+    pub(super) fn tell_about(&self, object: &Value, namespace: &str, host: &str, note: &Note<'_>) -> Result<()> {
         let now = Timestamp::now();
         let time = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let name = object["name"].as_str().unwrap_or_default();
@@ -96,7 +99,8 @@ impl Cluster {
             "apiVersion": "v1", "kind": "Event",
             "metadata": { "name": format!("{name}.{:x}", now.as_nanosecond()), "namespace": namespace },
             "involvedObject": object,
-            "type": "Warning", "reason": reason, "message": message, "count": 1,
+            "type": if note.warns { "Warning" } else { "Normal" },
+            "reason": note.reason, "message": note.message, "count": 1,
             "firstTimestamp": time, "lastTimestamp": time,
             "source": { "component": FIELD_MANAGER, "host": host },
             "reportingComponent": FIELD_MANAGER, "reportingInstance": host,

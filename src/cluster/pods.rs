@@ -7,7 +7,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use super::api::{path, query};
-use super::{Cluster, access};
+use super::{Cluster, Note, access};
 use crate::fault::{Exit, Fault};
 use crate::values::joined;
 
@@ -101,7 +101,7 @@ impl Cluster {
     pub fn warn_on_pod(&self, pod: &PodOnNode, node: &str, reason: &str, message: &str) -> Result<()> {
         let PodOnNode { namespace, name, uid, .. } = pod;
         let pod = json!({ "apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": uid });
-        self.warn_about(&pod, namespace, node, reason, message)
+        self.tell_about(&pod, namespace, node, &Note { warns: true, reason, message })
     }
 
     /// Checks that this user has rights of a change, by verb and resource, before anything is changed.

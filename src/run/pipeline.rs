@@ -22,13 +22,17 @@ use crate::apply::node_object::NodeObject;
 use crate::apply::receipt::About;
 use crate::apply::retention;
 use crate::apply::standing::Applied;
-use crate::cluster::DrainOptions;
 use crate::cluster::lease::LeaseRenewer;
+use crate::cluster::{DrainOptions, Note};
 use crate::config::spec::RebootPolicy;
 use crate::fault::{Exit, Fault};
 use crate::plan::show::Plan;
 use crate::plan::{Step, Target};
 use crate::report::document::{RunResult, millis};
+use crate::report::event::Event;
+
+/// How long the cluster may take for an Event.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// What a verb did, for its result.
 pub(crate) struct Done {
@@ -150,9 +154,31 @@ pub(crate) fn run<V: Verb>(
         Err(error) => Err(failed(op, verb.node_name(), keeper.as_ref(), error)),
     };
     if let Some(keeper) = keeper {
+        tell_node(op, verb.node_name(), &made);
         lease::release(op.app, keeper, verb.leaves_lease(op, made.is_err()));
     }
     verb.finish(op, lock, made?)
+}
+
+/// Says on the Node how the change ended, for `kubectl describe node`. Nobody who may not do that needs it.
+fn tell_node(op: &mut Operation<'_>, name: &str, made: &Result<Applied>) {
+    /// In bytes: `NoteLengthLimit` of Kubernetes' validation of Events.
+    const LONGEST: usize = 1024;
+    let (command, run) = (op.row.command, &op.app.run);
+    let (reason, mut message) = match made {
+        Ok(Applied { changed: 0, .. }) => return,
+        Ok(Applied { generation: Some(generation), .. }) => {
+            ("CalicoChanged", format!("{command}: generation {generation} is current (run {run})"))
+        }
+        Ok(_) => ("CalicoChanged", format!("{command}: Calico is removed (run {run})")),
+        Err(error) => ("CalicoChangeFailed", format!("{command} failed (run {run}): {error:#}")),
+    };
+    message.truncate(message.floor_char_boundary(LONGEST));
+    let note = Note { warns: made.is_err(), reason, message: &message };
+    let told = op.context.cluster(op.node).and_then(|cluster| cluster.within(ANSWER_WITHIN).tell_on_node(name, &note));
+    if let Err(error) = told {
+        op.app.event(&Event::Log { message: format!("node {name} has no Event about this run: {error:#}") });
+    }
 }
 
 /// After a change that failed: if the machine is as before, deletes what was stored for it, and uncordons the Node.

@@ -27,7 +27,7 @@ use crate::apply::journal::Terms;
 use crate::apply::lock::Lock;
 use crate::apply::receipt::Receipt;
 use crate::apply::standing::{Applied, Standing};
-use crate::cluster::DrainOptions;
+use crate::cluster::{DrainOptions, Note};
 use crate::fault::{Exit, Fault};
 use crate::item::Id;
 use crate::plan::show::Plan;
@@ -281,7 +281,10 @@ fn give_up(op: &mut Operation<'_>, mut trial: Trial, why: &Error) -> Result<Erro
         trial.run,
         op.app.command("resume")
     );
-    if let Some(Err(error)) = cluster.as_ref().map(|cluster| cluster.warn_on_node(&name, GIVEN_UP, &message)) {
+    if let Some(Err(error)) = cluster
+        .as_ref()
+        .map(|cluster| cluster.tell_on_node(&name, &Note { warns: true, reason: GIVEN_UP, message: &message }))
+    {
         op.app.event(&Event::Log { message: format!("node {name} has no Event about it: {error:#}") });
     }
     os::event_log(Level::Error, &message);

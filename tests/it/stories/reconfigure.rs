@@ -667,3 +667,28 @@ fn a_run_that_is_killed_in_its_drain_is_finished_or_undone() {
         }
     }
 }
+
+/// `kubectl describe node` shows how each change ended.
+#[test]
+fn how_a_change_ended_is_an_event_on_the_node() {
+    let lab = Lab::installed();
+    let _nothing = lab.run("apply -y").exits(0);
+    let _changed = lab.run(VNI).exits(0);
+    let _failed = lab.fails_at("put running CalicoFelix=fail", &VNI.replace("5000", "6000")).exits(9);
+    let told: Vec<(String, String)> = lab
+        .objects()
+        .into_iter()
+        .filter(|(kind, _, event)| kind == "events" && event["involvedObject"]["name"] == "win-a1")
+        .map(|(.., event)| {
+            let text = |key: &str| event[key].as_str().unwrap().to_owned();
+            (format!("{} {}", text("type"), text("reason")), text("message"))
+        })
+        .collect();
+    let [_installed, (changed, done), (failed, why)] = &told[..] else { panic!("{told:#?}") };
+    assert_eq!((changed.as_str(), failed.as_str()), ("Normal CalicoChanged", "Warning CalicoChangeFailed"));
+    assert!(done.starts_with("reconfigure: generation 2 is current (run "), "{done}");
+    assert!(
+        why.starts_with("reconfigure failed (run ") && why.contains("the change failed and was rolled back"),
+        "{why}"
+    );
+}
