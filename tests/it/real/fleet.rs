@@ -3,6 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
@@ -395,4 +398,36 @@ fn five_thousand_nodes_are_planned_and_looked_at() {
         let all: u64 = document["waves"].as_array().unwrap().iter().filter_map(nodes).sum();
         assert!(all >= 5000, "{document:#}");
     }
+    followed(&cluster, &admin);
+}
+
+/// Every pod is changed twice while `fleet status --watch` follows them.
+fn followed(cluster: &RealCluster, admin: &Path) {
+    let mut watch = cluster.lab.command("fleet status --watch -o ndjson --namespace default --kubeconfig admin");
+    let mut watch = watch.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut document = |what: &str, text: &str| {
+        let found = lines.find(|line| line.contains(text));
+        assert!(found.is_some(), "{what}");
+        let status = fs::read_to_string(format!("/proc/{}/status", watch.id())).unwrap();
+        let size = |name: &str| status.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+        println!("{what}: {}, {}", size("VmRSS"), size("VmHWM"));
+    };
+    document("the first document", "\"document\"");
+    let client = Cluster::open(Some(admin), None, Limits { timeout: Duration::from_secs(60), retries: 2 }).unwrap();
+    for revision in ["s", "t"] {
+        let begun = Instant::now();
+        for number in 0..5000 {
+            let at = format!("/api/v1/namespaces/default/pods/node-{number:04}");
+            let patch = json!({ "metadata": { "annotations": { "calicoctl-win/revision": revision } } });
+            let _pod: Value = client.merge_patch(&at, &patch).unwrap();
+        }
+        // Then the watch has the pods before it, too.
+        let set = "/apis/apps/v1/namespaces/default/daemonsets/calicoctl-win-all";
+        let name = format!("last-{revision}");
+        let patch = json!({ "metadata": { "labels": { "calicoctl-win/wave": name } } });
+        let _set: Value = client.merge_patch(set, &patch).unwrap();
+        document(&format!("5,000 changes in {} s", begun.elapsed().as_secs()), &name);
+    }
+    super::api_server::end(&mut watch);
 }
