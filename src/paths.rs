@@ -58,3 +58,21 @@ pub mod kubernetes {
     /// The same with the source VIP, which is known only when the network is up. kube-proxy reads this one.
     pub const KUBE_PROXY_EFFECTIVE: &str = r"C:\ProgramData\calicoctl-win\agent\kube-proxy.yaml";
 }
+
+/// containerd, if this program installs it.
+pub mod containerd {
+    use crate::values::WinPath;
+
+    /// The service's name.
+    pub const NAME: &str = "containerd";
+
+    /// Where containerd looks for its configuration, wherever its program is (its defaults_windows.go).
+    pub const FOLDER: &str = r"C:\Program Files\containerd";
+
+    /// The programs of an archive, in its folder `bin`: the runtime, the shim that it starts for each pod, its client.
+    pub const PROGRAMS: [&str; 3] = ["containerd.exe", "containerd-shim-runhcs-v1.exe", "ctr.exe"];
+
+    pub fn path(name: &str) -> WinPath {
+        WinPath::known(FOLDER).join(name)
+    }
+}

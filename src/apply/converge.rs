@@ -19,6 +19,7 @@ use crate::calico::kubernetes;
 use crate::fault::{Exit, Fault};
 use crate::item::{Id, Network, State, World};
 use crate::node::Node;
+use crate::paths::containerd;
 use crate::plan::diff::diff;
 use crate::plan::order::{FELIX_SERVICE, SERVICES, is_our_kubernetes, is_own};
 use crate::plan::{Owned, Step, Target, node_object};
@@ -148,9 +149,10 @@ pub fn apply(
                 header.networks.insert(id.clone(), state);
             }
         }
-        let left = kubernetes::ROLES.map(|role| Id::Running(role.service().into()));
+        let left = kubernetes::ROLES.into_iter().map(|role| role.service()).chain([containerd::NAME]);
+        let left = left.map(|name| Id::Running(name.into()));
         let ours = |id: &Id| matches!(id, Id::Running(name) if is_our_kubernetes(name, &[&target.world]));
-        let left = left.into_iter().filter(|id| target.leave.contains(id) && ours(id));
+        let left = left.filter(|id| target.leave.contains(id) && ours(id));
         for id in SERVICES.map(|name| Id::Running(name.into())).into_iter().chain(left) {
             if node.get(&id)?.is_some() {
                 header.running.insert(id);

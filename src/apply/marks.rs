@@ -14,7 +14,7 @@ use crate::calico::{networks, registry};
 use crate::facts::{NodeFacts, Part};
 use crate::item::{Id, RegValue, State, Tree};
 use crate::node::{Listing, Node};
-use crate::paths::{self, kubernetes as at};
+use crate::paths::{self, containerd, kubernetes as at};
 use crate::plan::Owned;
 use crate::values::WinPath;
 
@@ -97,6 +97,14 @@ fn of_kubernetes(node: &dyn Node, found: &BTreeSet<Id>) -> Result<Vec<Id>> {
             }
         }
         files.push(Id::Dir(WinPath::known(at::PROGRAMS)));
+    }
+    if found.contains(&Id::Service(containerd::NAME.into())) {
+        for name in containerd::PROGRAMS.into_iter().chain(["config.toml"]) {
+            let id = Id::File(containerd::path(name));
+            if node.get(&id)?.is_some() {
+                files.push(id);
+            }
+        }
     }
     Ok(files)
 }

@@ -4,6 +4,7 @@ pub mod agent_config;
 pub mod cni;
 pub mod components;
 pub mod config_ps1;
+pub mod containerd;
 pub mod etcd;
 pub mod flannel;
 pub mod kube_proxy;

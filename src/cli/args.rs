@@ -536,11 +536,20 @@ pub struct Verify {
 #[derive(Debug, Subcommand)]
 pub enum Kubernetes {
     /// Install both, and Calico, as the config says: apply with kubernetes.node.install=true
-    Install(SourceOrBundle),
+    Install(KubernetesInstall),
     /// Show the services kubelet and kube-proxy: whose they are, their versions, and whether kubelet has joined
     Status,
     /// Remove both and leave Calico: reconfigure with kubernetes.node.install=false
     Uninstall,
+}
+
+#[derive(Debug, Args)]
+pub struct KubernetesInstall {
+    #[command(flatten)]
+    pub source: SourceOrBundle,
+    /// Also install containerd from its own archive, unless the machine has it: kubernetes.node.containerd.archive
+    #[arg(long, value_name = "FILE")]
+    pub containerd: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]

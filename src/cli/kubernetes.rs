@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::args::Kubernetes;
+use super::args::{Kubernetes, KubernetesInstall};
 use super::documents::{KubernetesService, KubernetesStatus};
 use crate::apply::joining::has_joined;
 use crate::calico::kubernetes::{ROLES, program_path};
@@ -17,7 +17,11 @@ use crate::run::{Ending, node_status, verb};
 pub(crate) fn run(verb: &Kubernetes, app: &mut App) -> Result<Ending> {
     let (installs, request) = match verb {
         Kubernetes::Status => return show(app),
-        Kubernetes::Install(source) => (true, ChangeRequest::with(&verb::KUBERNETES_INSTALL, source)),
+        Kubernetes::Install(KubernetesInstall { source, containerd }) => {
+            let archive = containerd.iter().map(|file| format!("kubernetes.node.containerd.archive={file}"));
+            app.global.set.extend(archive);
+            (true, ChangeRequest::with(&verb::KUBERNETES_INSTALL, source))
+        }
         Kubernetes::Uninstall => (false, ChangeRequest::of(&verb::KUBERNETES_UNINSTALL)),
     };
     app.global.set.push(format!("kubernetes.node.install={installs}"));

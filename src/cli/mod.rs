@@ -189,7 +189,7 @@ fn row(verb: &Verb) -> Option<(&'static Row, Choice<'_>)> {
         Verb::Reconfigure(args) => ChangeRequest::from(args).target(),
         Verb::Upgrade(args) => ChangeRequest::from(args).target(),
         Verb::Migrate(args::Migrate::From(args::Former::Flannel(args))) => ChangeRequest::from(args).target(),
-        Verb::Kubernetes(args::Kubernetes::Install(source)) => (&verb::KUBERNETES_INSTALL, Choice::of(source)),
+        Verb::Kubernetes(args::Kubernetes::Install(args)) => (&verb::KUBERNETES_INSTALL, Choice::of(&args.source)),
         Verb::Kubernetes(args::Kubernetes::Uninstall) => (&verb::KUBERNETES_UNINSTALL, Choice::default()),
         Verb::Rollback(_) => (&verb::ROLLBACK, Choice::default()),
         Verb::Repair(_) => (&verb::REPAIR, Choice::default()),

@@ -148,6 +148,7 @@ pub struct KubernetesNode {
     /// Version of kubelet and kube-proxy, for example v1.33.4. Default: `auto`, that of the API server.
     pub version: Auto<KubernetesVersion>,
     pub source: KubernetesSource,
+    pub containerd: Containerd,
     /// IPv4 address of this node in the cluster. Default: `auto`, the address of calicoNetwork.nodeAddress, else that of
     /// the adapter with the default route.
     #[serde(rename = "nodeIP")]
@@ -179,6 +180,19 @@ pub struct KubernetesSource {
     /// Required SHA-256 of kube-proxy.exe. Default: the published one.
     #[serde(rename = "kubeProxySHA256")]
     pub kube_proxy_sha256: Option<Sha256>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct Containerd {
+    /// containerd's own archive, containerd-VERSION-windows-amd64.tar.gz, on the machine on which this program runs: it is
+    /// installed with kubelet and kube-proxy. A service containerd that another program made is left as it is.
+    /// Default: none, containerd is not installed.
+    pub archive: Option<String>,
+    /// Required SHA-256 of the archive. Default: that of a .sha256 or SHA256SUMS file next to it.
+    pub sha256: Option<Sha256>,
+    /// Image of each pod's sandbox. Default: `registry.k8s.io/pause:3.10`.
+    pub sandbox_image: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]

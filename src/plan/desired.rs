@@ -16,7 +16,7 @@ use crate::calico::layout::{Build, Layout};
 use crate::calico::services::Role;
 use crate::calico::{cni, components, config_ps1, kube_proxy, networks, registry, services, static_rules};
 use crate::item::{Access, Id, Manifest, RegValue, Service, State, Tree, World};
-use crate::paths;
+use crate::paths::{self, containerd};
 use crate::settings::{Backend, Datastore, Settings, StaticRules};
 use crate::values::{Sha256, WinPath};
 
@@ -134,7 +134,10 @@ pub fn desired(inputs: &Inputs<'_>) -> Result<Desired> {
         (Some(node), Some(files)) => kubernetes::add(&mut wanted, settings, node, files, kubeconfig)?,
         _ => Vec::new(),
     };
-    started.extend(ours.iter().map(|role| (Id::Running(role.service().into()), State::Running)));
+    let runtime = Id::Service(containerd::NAME.into());
+    let runtime = wanted.world.contains_key(&runtime).then_some(containerd::NAME);
+    let names = ours.iter().map(|role| role.service()).chain(runtime);
+    started.extend(names.map(|name| (Id::Running(name.into()), State::Running)));
     let services = services::services(settings.network.backend);
     // Upstream's upgrade service swaps the release by itself, and its CalicoConfd remains when the backend changes
     // (defect B15).

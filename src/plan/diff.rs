@@ -8,6 +8,7 @@ use super::{Owned, Step, Target};
 use crate::calico::networks;
 use crate::calico::services::{KUBELET, is_ours};
 use crate::item::{Id, State, Tree, World};
+use crate::paths::containerd;
 
 /// How long the agent may take to bring up a network. More than its own limits together (valid address 90 s, creation
 /// 60 s, management IP 120 s), so that the agent reports what is missing; rke2 waits 5 minutes for HNS alone.
@@ -145,8 +146,14 @@ pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
     let others = temporarily_managed(target, owned).into_iter().chain(dependents.keys().map(|name| (*name).to_owned()));
     let mut others = in_start_order(others.collect::<BTreeSet<_>>().into_iter().collect(), needs);
     // Calico's node startup waits for the Node that kubelet creates, and our kubelet itself waits for the network.
-    let kubelet = others.iter().position(|name| name == KUBELET && our_kubernetes(name)).map(|at| others.remove(at));
-    let services: Vec<String> = kubelet.into_iter().chain(all_services().map(str::to_owned)).chain(others).collect();
+    // It needs containerd.
+    let first: Vec<String> = [containerd::NAME, KUBELET]
+        .into_iter()
+        .filter_map(|first| {
+            others.iter().position(|name| name == first && our_kubernetes(name)).map(|at| others.remove(at))
+        })
+        .collect();
+    let services: Vec<String> = first.into_iter().chain(all_services().map(str::to_owned)).chain(others).collect();
     let mut stopped = BTreeSet::new();
     for service in &services {
         let run = Id::Running(service.clone());

@@ -3,10 +3,11 @@
 use anyhow::{Context, Result};
 
 use super::wanted::Wanted;
+use crate::calico::containerd as runtime;
 use crate::calico::kubernetes::{self, KubernetesConfig};
 use crate::calico::services::Role;
 use crate::item::{Access, Id, State};
-use crate::paths::kubernetes as paths;
+use crate::paths::{containerd, kubernetes as paths};
 use crate::settings::{KubernetesNode, Settings};
 use crate::values::{Sha256, WinPath};
 
@@ -16,6 +17,8 @@ pub struct KubernetesFiles {
     /// The programs that are ours to run, by the role of their service. A service that another program made is left as it
     /// is, and its program is not here.
     pub programs: Vec<(Role, Sha256)>,
+    /// The programs of containerd, if it is ours too.
+    pub containerd: Vec<(&'static str, Sha256)>,
     /// The cluster's CA in PEM; none if the kubeconfig uses the system's roots.
     pub ca_pem: Option<String>,
     pub bootstrap: Bootstrap,
@@ -59,6 +62,15 @@ pub(super) fn add(
     for (role, sha256) in &files.programs {
         wanted.digest(Id::File(kubernetes::program_path(*role)), sha256.clone(), Access::Inherited);
         wanted.add(Id::Service(role.service().into()), State::Service(Box::new(kubernetes::service(*role))));
+    }
+    if let Some(wanted_of) = node.containerd.as_ref().filter(|_| !files.containerd.is_empty()) {
+        for (name, sha256) in &files.containerd {
+            wanted.digest(Id::File(containerd::path(name)), sha256.clone(), Access::Inherited);
+        }
+        let config = runtime::config(&wanted_of.sandbox_image, &settings.cni);
+        wanted.file(containerd::path("config.toml"), config.into_bytes(), Access::Inherited);
+        let id = Id::Service(containerd::NAME.into());
+        wanted.add(id, State::Service(Box::new(runtime::service())));
     }
     if roles.is_empty() {
         return Ok(roles);

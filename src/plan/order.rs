@@ -9,7 +9,8 @@ use crate::calico::services::is_ours;
 pub use crate::calico::services::{FELIX as FELIX_SERVICE, NODE as NODE_SERVICE, SERVICES};
 use crate::calico::{kubernetes, networks, registry};
 use crate::item::{Id, State, World};
-use crate::paths;
+use crate::paths::{self, containerd};
+use crate::values::WinPath;
 
 /// Upstream's service that waits for an upgrade by the operator. This program has none: it is listed so that it is stopped
 /// before it is removed, and started after it was restored.
@@ -25,9 +26,9 @@ pub fn is_own(service: &str) -> bool {
     all_services().any(|own| own.eq_ignore_ascii_case(service))
 }
 
-/// Whether a service runs kubelet or kube-proxy for this program, by its definition in one of these worlds.
+/// Whether a service runs kubelet, kube-proxy or containerd for this program, by its definition in one of these worlds.
 pub fn is_our_kubernetes(service: &str, worlds: &[&World]) -> bool {
-    let named = kubernetes::ROLES.into_iter().any(|role| role.service() == service);
+    let named = service == containerd::NAME || kubernetes::ROLES.into_iter().any(|role| role.service() == service);
     let id = Id::Service(service.to_owned());
     named && worlds.iter().any(|world| matches!(world.get(&id), Some(State::Service(service)) if is_ours(service)))
 }
@@ -38,8 +39,17 @@ pub fn runs(world: &World, role: Role) -> bool {
     if role.is_calicos() { world.contains_key(&Id::Service(name.into())) } else { is_our_kubernetes(name, &[world]) }
 }
 
-/// What kubelet or kube-proxy reads, if this program runs it.
+/// What kubelet, kube-proxy or containerd reads, if this program runs it.
 pub fn our_kubernetes_reads(service: &str, id: &Id) -> bool {
+    if service == containerd::NAME {
+        // It reads the CNI folders all the time.
+        let folder = WinPath::known(containerd::FOLDER);
+        return match id {
+            Id::Service(name) => name == service,
+            Id::File(path) => path.parent() == Some(folder),
+            _ => false,
+        };
+    }
     let Some(role) = Role::of_service(service) else { return false };
     match id {
         Id::Service(name) => name == service,

@@ -152,13 +152,14 @@ pub(super) const ROWS: &[Row] = &[
         id: "ContainerRuntime",
         severity: Severity::Error,
         why: "CNI binaries and configuration must be in the container runtime's folders",
-        fix: "install containerd and start its service, or set spec.windowsNodes.cniBinDir and cniConfigDir and ignore this check",
+        fix: "install containerd and start its service, or let this program do it with spec.kubernetes.node.containerd.archive; or set spec.windowsNodes.cniBinDir and cniConfigDir and ignore this check",
         judge: Judge::Node(|node, input| match &node.runtime {
             Some(runtime) => Pass(format!("{:?} {}", runtime.kind, runtime.version)),
             None if input.settings.is_some_and(|settings| settings.network.backend == Backend::None) => {
                 Skip("no CNI files are installed for the backend none".into())
             }
             None if node.untold(Part::Runtime).is_some() => unread(node, Part::Runtime, ""),
+            None if installs_containerd(input) => Pass("containerd will be installed".into()),
             None => Fail("no service containerd or docker was found".into()),
         }),
     },
@@ -176,9 +177,7 @@ pub(super) const ROWS: &[Row] = &[
         fix: "leave spec.windowsNodes.cniBinDir and cniConfigDir out, or set bin_dir and conf_dir of containerd to the same",
         judge: Judge::Node(|node, input| {
             let Some(settings) = input.settings else { return Unknown("the settings could not be resolved".into()) };
-            let Some(runtime) = &node.runtime else {
-                return unread(node, Part::Runtime, "no container runtime was found");
-            };
+            let Some(runtime) = &node.runtime else { return no_runtime(node, input) };
             let pairs =
                 [(&settings.cni.bin_dir, &runtime.cni_bin_dir), (&settings.cni.conf_dir, &runtime.cni_conf_dir)];
             match pairs.into_iter().find(|(ours, theirs)| ours != theirs) {
@@ -313,6 +312,18 @@ pub(super) fn unread(node: &NodeFacts, part: Part, otherwise: &str) -> Finding {
     Unknown(node.untold(part).unwrap_or(otherwise).to_owned())
 }
 
+fn installs_containerd(input: &Input) -> bool {
+    let node = input.settings.and_then(|settings| settings.kubernetes_node.as_ref());
+    node.is_some_and(|node| node.containerd.is_some())
+}
+
+fn no_runtime(node: &NodeFacts, input: &Input) -> Finding {
+    match node.untold(Part::Runtime) {
+        None if installs_containerd(input) => Skip("containerd will be installed".into()),
+        _ => unread(node, Part::Runtime, "no container runtime was found"),
+    }
+}
+
 /// Whether everything that decides how this machine is installed was read.
 ///
 /// # Errors
@@ -359,9 +370,7 @@ fn build(node: &NodeFacts, _: &Input) -> Finding {
 }
 
 fn runtime_supported(node: &NodeFacts, input: &Input) -> Finding {
-    let Some(runtime) = &node.runtime else {
-        return unread(node, Part::Runtime, "no container runtime was found");
-    };
+    let Some(runtime) = &node.runtime else { return no_runtime(node, input) };
     let version = input.cluster.and_then(|cluster| minor(&cluster.kubernetes_version));
     let Some((_, kubernetes)) = version else { return Unknown("the cluster's version is not known".into()) };
     match (runtime.kind, minor(&runtime.version)) {

@@ -12,7 +12,9 @@ use super::download::Cache;
 use super::files::{BUFFER, PathContext};
 use super::invalid;
 use super::locate::{digest_next_to, fetch, not_pinned, parse};
+use crate::fault::Fault;
 use crate::node::files;
+use crate::paths::containerd;
 use crate::report::event::Sink;
 use crate::settings::{Connection, Programs};
 use crate::values::Sha256;
@@ -20,6 +22,9 @@ use crate::version::KubernetesVersion;
 
 /// The folder of the programs in the project's archive.
 const IN_ARCHIVE: &str = "kubernetes/node/bin";
+
+/// The folder in containerd's archive.
+const IN_CONTAINERD: &str = "bin";
 
 /// Finds a program, and downloads or extracts it into `cache` if that is needed. `pinned`: the digest in the config.
 ///
@@ -52,7 +57,7 @@ pub fn locate(
         if let Some(expected) = expected.as_ref().filter(|expected| **expected != found) {
             return Err(digest_mismatch(&path.display().to_string(), expected, &found).into());
         }
-        let file = extract(path, name, cache)?;
+        let file = extract(path, &format!("{IN_ARCHIVE}/{name}"), cache, damaged, not_found)?;
         let published = expected.is_some().then(|| files::digest(&file)).transpose().doing("read", &file)?;
         (file, published)
     } else {
@@ -71,23 +76,69 @@ pub fn locate(
     }
 }
 
-fn not_found(path: &Path, name: &str) -> crate::fault::Fault {
+fn not_found(path: &Path, name: &str) -> Fault {
     invalid("KubernetesNotFound", format!("there is no {name} in {}", path.display())).hint(
         "set spec.kubernetes.node.source.path to a folder with kubelet.exe and kube-proxy.exe, or to \
          kubernetes-node-windows-amd64.tar.gz",
     )
 }
 
-/// Extracts one program of the archive into the cache; returns its path.
-fn extract(archive: &Path, name: &str, cache: &Path) -> Result<PathBuf> {
-    let damaged = |why: String| {
-        invalid("KubernetesArchive", format!("{} cannot be read: {why}", archive.display()))
-            .hint("use kubernetes-node-windows-amd64.tar.gz of the Kubernetes release, and compare its digest")
+fn damaged(archive: &Path, why: &str) -> Fault {
+    invalid("KubernetesArchive", format!("{} cannot be read: {why}", archive.display()))
+        .hint("use kubernetes-node-windows-amd64.tar.gz of the Kubernetes release, and compare its digest")
+}
+
+/// Extracts containerd's programs; each with its name, its path in the cache and its digest. `pinned`: the digest of the
+/// archive in the config.
+///
+/// # Errors
+/// `ContainerdArchive`, `ReleaseDigest`.
+pub fn of_containerd(
+    archive: &Path,
+    pinned: Option<&Sha256>,
+    cache: &Path,
+    events: Sink,
+) -> Result<Vec<(&'static str, PathBuf, Sha256)>> {
+    let refused = |archive: &Path, why: &str| {
+        invalid("ContainerdArchive", format!("{} is no archive of containerd: {why}", archive.display())).hint(
+            "set spec.kubernetes.node.containerd.archive to containerd-VERSION-windows-amd64.tar.gz of a release of \
+             containerd",
+        )
     };
+    if !archive.is_file() {
+        return Err(refused(archive, "there is no such file").into());
+    }
+    let published = digest_next_to(archive, &archive.file_name().unwrap_or_default().to_string_lossy())?;
+    let found = files::digest(archive).doing("read", archive)?;
+    match pinned.or(published.as_ref()) {
+        Some(expected) if *expected != found => {
+            return Err(digest_mismatch(&archive.display().to_string(), expected, &found).into());
+        }
+        Some(_) => {}
+        None => events(not_pinned(&archive.display().to_string())),
+    }
+    let extracted = containerd::PROGRAMS.into_iter().map(|name| {
+        let missing = |archive: &Path, name: &str| refused(archive, &format!("it has no {IN_CONTAINERD}/{name}"));
+        let path = extract(archive, &format!("{IN_CONTAINERD}/{name}"), cache, refused, missing)?;
+        let sha256 = files::digest(&path).doing("read", &path)?;
+        Ok((name, path, sha256))
+    });
+    extracted.collect()
+}
+
+/// Extracts one program of an archive into the cache; returns its path.
+fn extract(
+    archive: &Path,
+    wanted: &str,
+    cache: &Path,
+    damaged: impl Fn(&Path, &str) -> Fault,
+    not_found: impl Fn(&Path, &str) -> Fault,
+) -> Result<PathBuf> {
+    let name = wanted.rsplit('/').next().unwrap_or(wanted);
+    let damaged = |why: String| damaged(archive, &why);
     std::fs::create_dir_all(cache).doing("create the folder", cache)?;
     let input = BufReader::with_capacity(BUFFER, File::open(archive).doing("open", archive)?);
     let mut tar = GzDecoder::new(input);
-    let wanted = format!("{IN_ARCHIVE}/{name}");
     let mut block = [0; 512];
     loop {
         tar.read_exact(&mut block).map_err(|error| damaged(error.to_string()))?;
@@ -147,7 +198,6 @@ mod tests {
 
     use super::*;
     use crate::config::Layered;
-    use crate::fault::Fault;
     use crate::settings;
 
     const VERSION: KubernetesVersion = KubernetesVersion { minor: 33, patch: 4 };

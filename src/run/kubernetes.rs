@@ -16,11 +16,11 @@ use crate::cluster::Cluster;
 use crate::fault::{Exit, Fault};
 use crate::item::{Id, State};
 use crate::node::Node;
-use crate::paths::kubernetes as paths;
+use crate::paths::{containerd, kubernetes as paths};
 use crate::plan::kubernetes::{Bootstrap, KubernetesFiles};
 use crate::release::bundle::Bundle;
 use crate::release::programs as sources;
-use crate::settings::{CaCertHash, Connection, KubernetesNode, Programs, Resolved};
+use crate::settings::{CaCertHash, Connection, Containerd, KubernetesNode, Programs, Resolved};
 use crate::values::{Sha256, WinPath};
 use crate::version::KubernetesVersion;
 
@@ -33,12 +33,14 @@ pub(crate) struct Kubernetes {
     version: KubernetesVersion,
     /// Their places on this machine.
     programs: Vec<(PathBuf, Sha256)>,
+    containerd: Vec<(PathBuf, Sha256)>,
 }
 
 /// For a plan for another machine: both services, with unknown programs.
 pub(crate) fn unknown() -> KubernetesFiles {
     KubernetesFiles {
         programs: kubernetes::ROLES.map(|role| (role, Sha256::unknown())).into(),
+        containerd: containerd::PROGRAMS.map(|name| (name, Sha256::unknown())).into(),
         ca_pem: None,
         bootstrap: Bootstrap::Pending,
     }
@@ -59,6 +61,9 @@ pub(crate) fn prepare(op: &mut Operation<'_>, cluster: &Cluster, resolved: &Reso
         found.files.ca_pem = cluster.ca_pem().map(str::to_owned);
         found.files.bootstrap = bootstrap(op.node, cluster, token)?;
     }
+    if let Some(wanted) = &node.containerd {
+        found.find_containerd(op, wanted)?;
+    }
     Ok(Some(found))
 }
 
@@ -72,7 +77,8 @@ pub(crate) fn programs(
     version: KubernetesVersion,
     wanted: &Programs,
 ) -> Result<Kubernetes> {
-    let mut found = Kubernetes { files: KubernetesFiles::default(), version, programs: Vec::new() };
+    let files = KubernetesFiles::default();
+    let mut found = Kubernetes { files, version, programs: Vec::new(), containerd: Vec::new() };
     for role in kubernetes::ROLES {
         match op.node.get(&Id::Service(role.service().into()))? {
             Some(State::Service(other)) if !is_ours(&other) => {
@@ -94,6 +100,50 @@ pub(crate) fn programs(
 }
 
 impl Kubernetes {
+    /// Finds containerd's programs; none if another program made its service. Without the archive, those that this
+    /// program installed are kept.
+    ///
+    /// # Errors
+    /// `ContainerdArchive`, `ReleaseDigest`.
+    fn find_containerd(&mut self, op: &mut Operation<'_>, wanted: &Containerd) -> Result<()> {
+        if let Some(State::Service(other)) = op.node.get(&Id::Service(containerd::NAME.into()))?
+            && !is_ours(&other)
+        {
+            let message = format!(
+                "the service containerd was made by another program and is left as it is: {}",
+                other.image_path
+            );
+            op.app.warn("KubernetesServiceKept", message);
+            return Ok(());
+        }
+        let archive = on_this_machine(Some(op.node), &wanted.archive);
+        if !archive.exists() {
+            let world = op.context.standing.in_place().map(|(receipt, ..)| &receipt.target.world);
+            let kept: Option<Vec<_>> = containerd::PROGRAMS
+                .into_iter()
+                .map(|name| match world?.get(&Id::File(containerd::path(name)))? {
+                    State::File { sha256, .. } => Some((name, sha256.clone())),
+                    _ => None,
+                })
+                .collect();
+            if let Some(kept) = kept {
+                self.files.containerd = kept;
+                return Ok(());
+            }
+        }
+        let cache = op.app.cache_dir(op.node);
+        let found = op.app.phase("kubernetes", |app| {
+            let found =
+                sources::of_containerd(&archive, wanted.sha256.as_ref(), &cache, &mut |event| app.event(&event))?;
+            Ok((found, format!("containerd from {}", archive.display())))
+        })?;
+        for (name, path, sha256) in found {
+            self.files.containerd.push((name, sha256.clone()));
+            self.containerd.push((path, sha256));
+        }
+        Ok(())
+    }
+
     /// Puts the programs into the store, after each has run once for its version: one that does not run here would
     /// otherwise fail while the services are stopped.
     ///
@@ -114,6 +164,9 @@ impl Kubernetes {
                     .hint("set spec.kubernetes.node.version to what the program is, or name the right program")
                     .into());
             }
+            store::add_file(node, path, sha256)?;
+        }
+        for (path, sha256) in &self.containerd {
             store::add_file(node, path, sha256)?;
         }
         Ok(())

@@ -42,8 +42,10 @@ pub fn play(
     published: bool,
 ) -> Result<()> {
     play_linux(cluster, node, model)?;
-    let runs = |model: &Model| model.services.get(&Name::new("kubelet")).is_some_and(|kubelet| kubelet.pid.is_some());
-    if !runs(model) {
+    let service = |name: &str| model.services.get(&Name::new(name)).map(|service| service.pid.is_some());
+    // A container runtime without a service of that name is taken to run.
+    let runs = service("kubelet") == Some(true) && service("containerd") != Some(false);
+    if !runs {
         return Ok(());
     }
     let pods = cluster.pods_on(node)?;

@@ -32,6 +32,9 @@ pub struct KubernetesNode {
     /// Merged over the rendered configurations (RFC 7386 merge patch).
     pub kubelet_overrides: Value,
     pub kube_proxy_overrides: Value,
+    /// containerd, if this program installs it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub containerd: Option<Containerd>,
     /// How the programs and the cluster are reached is of one run only.
     #[serde(skip)]
     pub programs: Programs,
@@ -47,6 +50,18 @@ pub struct Programs {
     pub url_template: String,
     pub kubelet_sha256: Option<Sha256>,
     pub kube_proxy_sha256: Option<Sha256>,
+}
+
+/// containerd, from an archive.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Containerd {
+    pub sandbox_image: String,
+    /// On the machine that this program runs on.
+    #[serde(skip)]
+    pub archive: String,
+    #[serde(skip)]
+    pub sha256: Option<Sha256>,
 }
 
 /// How kubelet joins the cluster.
@@ -90,6 +105,9 @@ pub(super) fn decide(
             "set a file with the token or kubeadm's JoinConfiguration, not both",
         );
     }
+    let sha256 = to.optional("kubernetes.node.containerd.sha256");
+    let sandbox_image = to.or_default("kubernetes.node.containerd.sandboxImage", SANDBOX_IMAGE.to_owned());
+    let archive = to.text(CONTAINERD);
     let cloud_provider: Option<CloudProvider> = to.optional("kubernetes.node.cloudProvider");
     let cluster_domain = to.or_default("kubernetes.node.clusterDomain", "cluster.local".to_owned());
     let kubelet_overrides = to.or_default("kubernetes.node.kubeletConfigOverrides", Map::new()).into();
@@ -109,9 +127,21 @@ pub(super) fn decide(
         cluster_domain,
         kubelet_overrides,
         kube_proxy_overrides,
+        containerd: archive.map(|archive| Containerd { sandbox_image, archive, sha256 }),
         programs,
         join,
     })
+}
+
+/// Supports each Windows of the check `PauseImage`; the default of containerd 2.0 and of kubeadm since 1.31.
+const SANDBOX_IMAGE: &str = "registry.k8s.io/pause:3.10";
+
+const CONTAINERD: &str = "kubernetes.node.containerd.archive";
+
+/// Whether the config installs containerd.
+pub(super) fn installs_containerd(to: &Resolver<'_>) -> bool {
+    to.given("kubernetes.node.install").unwrap_or(false)
+        && to.given(CONTAINERD).is_some_and(|archive: String| !archive.is_empty())
 }
 
 fn programs(to: &mut Resolver<'_>) -> Programs {

@@ -2,13 +2,14 @@
 
 use super::connection::{self, Connection};
 use super::datastore::{self, SecretRef};
+use super::kubernetes_node::installs_containerd;
 use super::maintenance::{self, Maintenance, Reboot};
 use super::network::credentials;
 use super::resolver::Resolver;
 use super::{Credentials, RemoteAccess};
 use crate::config::{Layered, Origin};
 use crate::facts::{ClusterFacts, NodeFacts, Runtime, RuntimeKind};
-use crate::paths::LOG_DIR;
+use crate::paths::{LOG_DIR, containerd};
 use crate::values::{WinPath, known};
 
 /// What concerns one run, and what must be known before the node's settings can be decided.
@@ -72,18 +73,22 @@ pub(super) fn decide(
 }
 
 fn folders(to: &mut Resolver<'_>, runtime: Option<&Runtime>) -> Folders {
-    let dir = |found: fn(&Runtime) -> &WinPath, usual: &str| match runtime {
+    let installs = installs_containerd(to);
+    let dir = |found: fn(&Runtime) -> &WinPath, own: &str, usual: &str| match runtime {
         Some(runtime) => {
             let by = if runtime.kind == RuntimeKind::Containerd { "containerd" } else { "docker" };
             (found(runtime).clone(), Origin::Detected(by.into()))
         }
+        // Once it is installed, they are detected.
+        None if installs => (containerd::path("cni").join(own), Origin::Detected("containerd".into())),
         None => (known(usual), Origin::Default),
     };
     Folders {
         root: root_dir(to),
         logs: to.or_default("services.logDir", known(LOG_DIR)),
-        cni_bin: to.auto("windowsNodes.cniBinDir", || dir(|runtime| &runtime.cni_bin_dir, r"C:\k\cni")),
-        cni_conf: to.auto("windowsNodes.cniConfigDir", || dir(|runtime| &runtime.cni_conf_dir, r"C:\k\cni\config")),
+        cni_bin: to.auto("windowsNodes.cniBinDir", || dir(|runtime| &runtime.cni_bin_dir, "bin", r"C:\k\cni")),
+        cni_conf: to
+            .auto("windowsNodes.cniConfigDir", || dir(|runtime| &runtime.cni_conf_dir, "conf", r"C:\k\cni\config")),
     }
 }
 

@@ -2344,6 +2344,8 @@ function Install-CalicoKubernetes {
         SHA-256 that the archive must have
     .PARAMETER Bundle
         File with everything, of release bundle; nothing is downloaded, and --sha256 is the file's
+    .PARAMETER Containerd
+        Also install containerd from its own archive, unless the machine has it: kubernetes.node.containerd.archive
     .PARAMETER Config
         Config file; repeat to layer, later ones win, - is stdin
     .PARAMETER Set
@@ -2389,6 +2391,7 @@ function Install-CalicoKubernetes {
         [string] $Release,
         [string] $Sha256,
         [string] $Bundle,
+        [string] $Containerd,
         [string[]] $Config,
         [string[]] $Set,
         [switch] $Detach,
@@ -2411,6 +2414,7 @@ function Install-CalicoKubernetes {
         Release = '--release'
         Sha256 = '--sha256'
         Bundle = '--bundle'
+        Containerd = '--containerd'
         Config = '--config'
         Set = '--set'
         Detach = '--detach'

@@ -41,6 +41,7 @@ fn of(version: KubernetesVersion) -> (Settings, KubernetesNode) {
         node_ip: "10.0.0.21".parse().unwrap(),
         cloud_provider: Some("external".into()),
         cluster_domain: "cluster.local".into(),
+        containerd: None,
         kubelet_overrides: serde_json::json!({}),
         kube_proxy_overrides: serde_json::json!({}),
         programs: crate::settings::Programs::default(),

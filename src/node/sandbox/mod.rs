@@ -29,9 +29,10 @@ use anyhow::{Context, Result, bail};
 use jiff::Timestamp;
 
 use crate::calico::layout::Layout;
-use crate::facts::NodeFacts;
+use crate::facts::{NodeFacts, Part, Runtime, RuntimeKind};
 use crate::item::{Access, Id, IpConfig, Network, Service, State};
 use crate::node::acl::Caller;
+use crate::node::containerd::{self as cri, Files};
 use crate::node::event_log::LoggedEvent;
 use crate::node::hns::{Endpoint, Pods, Refusal};
 use crate::node::probe::Probe;
@@ -41,6 +42,7 @@ use crate::node::{
     EndpointCallback, Listing, NetworkDetails, Node, OpenFile, Put, ServiceState, files, is_key_alone, is_of_node,
     withdrawn,
 };
+use crate::paths::containerd;
 use crate::values::WinPath;
 use crate::version::CalicoVersion;
 
@@ -189,7 +191,7 @@ impl SandboxNode {
         let mut kubelet = self.kubelet.borrow_mut();
         let Some(kubelet) = kubelet.as_mut() else { return Ok(()) };
         let mut model = self.model()?;
-        let folder = model.runtime.as_ref().map(|runtime| self.disk(&runtime.cni_conf_dir));
+        let folder = self.runtime(&model)?.map(|runtime| self.disk(&runtime.cni_conf_dir));
         let files = folder.map(std::fs::read_dir).and_then(Result::ok);
         let is_conf = |path: PathBuf| path.extension().is_some_and(|kind| kind == "conf" || kind == "conflist");
         let published = files.is_some_and(|mut files| files.any(|file| file.is_ok_and(|file| is_conf(file.path()))));
@@ -200,6 +202,24 @@ impl SandboxNode {
             self.note_running(&running)?;
         }
         self.yaml.borrow_mut().write(model)
+    }
+
+    /// The container runtime of `node.yaml`, else a containerd that was installed since.
+    fn runtime(&self, model: &Model) -> Result<Option<Runtime>> {
+        if model.runtime.is_some() || !model.services.contains_key(&Name::new(containerd::NAME)) {
+            return Ok(model.runtime.clone());
+        }
+        let read = |path: &WinPath| Ok(std::fs::read_to_string(self.disk(path)).ok());
+        let files = Files { read: &read, list: &|_| Ok(Vec::new()) };
+        let found = cri::read(&containerd::path("config.toml"), &files)?;
+        let program = self.disk(&containerd::path(containerd::PROGRAMS[0]));
+        Ok(Some(Runtime {
+            kind: RuntimeKind::Containerd,
+            version: self.ask(&program, &["--version"]).ok().flatten().unwrap_or_default(),
+            cni_bin_dir: found.bin,
+            cni_conf_dir: found.conf,
+            sandbox_image: found.sandbox_image,
+        }))
     }
 
     /// Attaches a pod whose container the runtime was already making.
@@ -577,7 +597,11 @@ impl Node for SandboxNode {
         crate::counted::count("facts");
         self.fault(Call::Facts, &["facts".to_owned()])?;
         self.ask_hns("GET /globals/version")?;
-        let facts = NodeFacts { machine_id: folder::machine_id(&self.root), ..self.model()?.facts() };
+        let model = self.model()?;
+        let mut facts = NodeFacts { machine_id: folder::machine_id(&self.root), ..model.facts() };
+        if facts.untold(Part::Runtime).is_none() {
+            facts.runtime = self.runtime(&model)?;
+        }
         Ok(probe::facts(facts, &self.quirks))
     }
 

@@ -182,6 +182,7 @@ fn with_kubernetes(scene: &mut Scene, version: &str) {
         node_ip: "10.0.0.21".parse().unwrap(),
         cloud_provider: None,
         cluster_domain: "cluster.local".into(),
+        containerd: None,
         kubelet_overrides: serde_json::json!({}),
         kube_proxy_overrides: serde_json::json!({}),
         programs: crate::settings::Programs::default(),

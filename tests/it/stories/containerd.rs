@@ -1,0 +1,181 @@
+//! A machine without a container runtime becomes a node: containerd from its own archive, then kubelet and kube-proxy.
+
+use std::fs;
+use std::io::Write as _;
+
+use calicoctl_win::values::Sha256;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use serde_json::{Value, json};
+
+use super::kubernetes::{bare, is_ready};
+use crate::lab::Lab;
+
+const FOLDER: &str = "C/Program Files/containerd";
+const PROGRAMS: [&str; 3] = ["containerd.exe", "containerd-shim-runhcs-v1.exe", "ctr.exe"];
+
+/// containerd's own archive of a version, and its digest.
+fn archive(version: &str) -> (Vec<u8>, String) {
+    let mut gz = GzEncoder::new(Vec::new(), Compression::fast());
+    for name in PROGRAMS {
+        let bytes = format!("Stand-in for containerd Windows {version}, {name}");
+        let mut block = [0; 512];
+        let path = format!("bin/{name}");
+        block[..path.len()].copy_from_slice(path.as_bytes());
+        block[124..135].copy_from_slice(format!("{:011o}", bytes.len()).as_bytes());
+        block[156] = b'0';
+        block[257..262].copy_from_slice(b"ustar");
+        gz.write_all(&block).unwrap();
+        gz.write_all(bytes.as_bytes()).unwrap();
+        gz.write_all(&vec![0; bytes.len().wrapping_neg() % 512]).unwrap();
+    }
+    gz.write_all(&[0; 1024]).unwrap();
+    let bytes = gz.finish().unwrap();
+    let sha256 = Sha256::of(&bytes).to_string();
+    (bytes, sha256)
+}
+
+/// A machine without a container runtime, in a cluster that does not know it, and a config that installs everything.
+fn without_runtime() -> Lab {
+    let lab = bare();
+    lab.edit_yaml(|yaml| {
+        let (before, rest) = yaml.split_once("runtime:\n").unwrap();
+        let (_, rest) = rest.split_once("hns:\n").unwrap();
+        let (middle, rest) = rest.split_once("  containerd:\n").unwrap();
+        let (_, after) = rest.split_once("  hns:\n").unwrap();
+        format!("{before}hns:\n{middle}  hns:\n{after}")
+    });
+    fs::remove_dir_all(lab.on_node(FOLDER)).unwrap();
+    let (bytes, sha256) = archive("2.1.4");
+    lab.write("containerd.tar.gz", bytes);
+    lab.write("containerd.tar.gz.sha256", sha256);
+    let text = fs::read_to_string(lab.path("node.yaml")).unwrap();
+    let archive = "      install: true\n      containerd: {archive: containerd.tar.gz}\n";
+    lab.write("node.yaml", text.replace("      install: true\n", archive));
+    lab
+}
+
+fn service(lab: &Lab) -> Option<Value> {
+    let model: Value = serde_yaml::from_str(&fs::read_to_string(lab.path("node/node.yaml")).unwrap()).unwrap();
+    model["services"].get("containerd").cloned()
+}
+
+#[test]
+fn a_machine_without_a_container_runtime_becomes_a_ready_node_by_one_apply_and_a_bare_one_again() {
+    let lab = without_runtime();
+    let before = lab.picture_without_state();
+    let alone = lab.run("preflight -o json").json();
+    assert!(alone.to_string().contains("no service containerd or docker was found"), "{alone:#}");
+    let plan = lab.run("plan -c node.yaml -v").exits(0).stdout;
+    assert!(plan.contains("service      containerd"), "{plan}");
+
+    let screen = lab.run("apply -c node.yaml -y").exits(0).screen();
+    assert!(is_ready(&lab, "win-a1"), "{screen}");
+    assert!(screen.contains("containerd, kubelet, CalicoNode"), "in this order: {screen}");
+    lab.healthy();
+    insta::assert_snapshot!(lab.read(&format!("{FOLDER}/config.toml")), @r"
+    version = 2
+
+    [plugins.'io.containerd.grpc.v1.cri']
+    sandbox_image = 'registry.k8s.io/pause:3.10'
+
+    [plugins.'io.containerd.grpc.v1.cri'.cni]
+    bin_dir = 'C:\Program Files\containerd\cni\bin'
+    conf_dir = 'C:\Program Files\containerd\cni\conf'
+    ");
+    insta::assert_snapshot!(serde_yaml::to_string(&service(&lab).unwrap()["definition"]).unwrap(), @r#"
+    displayName: Containerd
+    description: Container runtime [managed by calicoctl-win]
+    imagePath: "\"C:\\Program Files\\containerd\\containerd.exe\" --run-service"
+    account: LocalSystem
+    start: auto
+    restartAfter:
+    - 15
+    - 15
+    "#);
+    let again = lab.run("apply -c node.yaml -y -o json").exits(0).json();
+    assert_eq!(again["changed"], false, "{again:#}");
+    // Its CNI folders and its pause image are read like those of another containerd.
+    let checks = lab.run("preflight -c node.yaml -o json").json().to_string();
+    for part in ["Containerd 2.1.4", "registry.k8s.io/pause:3.10"] {
+        assert!(checks.contains(part), "{checks}");
+    }
+
+    // The archive is only needed for another version.
+    fs::remove_file(lab.path("containerd.tar.gz")).unwrap();
+    let kept = lab.run("apply -c node.yaml -y -o json").exits(0).json();
+    assert_eq!(kept["changed"], false, "{kept:#}");
+    let (bytes, sha256) = archive("2.1.5");
+    lab.write("containerd.tar.gz", bytes);
+    lab.write("containerd.tar.gz.sha256", sha256);
+    let _newer = lab.run("apply -c node.yaml -y").exits(0);
+    assert!(lab.read(&format!("{FOLDER}/ctr.exe")).contains("2.1.5"));
+    lab.healthy();
+    let _back = lab.run("rollback -y").exits(0);
+    assert!(lab.read(&format!("{FOLDER}/ctr.exe")).contains("2.1.4"));
+    lab.healthy();
+
+    let _gone = lab.run("uninstall --purge -y").exits(0);
+    assert_eq!(service(&lab), None);
+    lab.picture_without_state().same_as(&before);
+}
+
+#[test]
+fn a_containerd_of_another_program_is_left_as_it_is() {
+    let lab = bare();
+    let (bytes, _) = archive("2.1.4");
+    lab.write("containerd.tar.gz", bytes);
+    let text = fs::read_to_string(lab.path("node.yaml")).unwrap();
+    lab.write("node.yaml", text.replace("      install: true\n", ""));
+    let found = |lab: &Lab| service(lab).map(|mut found| (found["definition"].take(), found["pid"].take()));
+    let (definition, files) = (found(&lab), lab.read(&format!("{FOLDER}/containerd.exe")));
+    let lines =
+        lab.run("kubernetes install -c node.yaml -y --containerd containerd.tar.gz -o ndjson").exits(0).ndjson();
+    let warned = lines.iter().any(|line| {
+        line["id"] == "KubernetesServiceKept" && line["message"].as_str().unwrap().starts_with("the service containerd")
+    });
+    assert!(warned, "{lines:#?}");
+    assert_eq!((found(&lab), lab.read(&format!("{FOLDER}/containerd.exe"))), (definition.clone(), files));
+    assert!(!lab.on_node(&format!("{FOLDER}/config.toml")).exists());
+    let _gone = lab.run("uninstall --purge -y").exits(0);
+    assert_eq!(found(&lab), definition);
+}
+
+#[test]
+fn an_archive_that_is_not_containerds_changes_nothing() {
+    let lab = without_runtime();
+    let before = lab.picture_without_state();
+    let refused = |id: &str| {
+        let result = lab.run("apply -c node.yaml -y -o json").json();
+        assert_eq!((&result["error"]["id"], &result["changed"]), (&json!(id), &json!(false)), "{result:#}");
+        result["error"]["what"].as_str().unwrap().to_owned()
+    };
+    lab.write("containerd.tar.gz", "half a file");
+    assert!(refused("ReleaseDigest").contains("containerd.tar.gz"));
+    fs::remove_file(lab.path("containerd.tar.gz.sha256")).unwrap();
+    assert!(refused("ContainerdArchive").contains("is no archive of containerd"));
+    fs::remove_file(lab.path("containerd.tar.gz")).unwrap();
+    assert!(refused("ContainerdArchive").ends_with("there is no such file"));
+    lab.picture_without_state().same_as(&before);
+}
+
+/// Wherever the first apply ends, `resume` finishes it, and `resume --undo` leaves a machine without containerd.
+#[test]
+fn an_interrupted_installation_is_finished_or_undone() {
+    for (fault, undone) in [("put service containerd=exit-after", true), ("put running containerd=exit-after", false)] {
+        let lab = without_runtime();
+        let before = lab.picture_without_state();
+        let killed = lab.fails_at(fault, "apply -c node.yaml -y");
+        assert_eq!(killed.code, 137, "{fault}: {killed}");
+        if undone {
+            let _undone = lab.run("resume --undo -y").exits(0);
+            assert_eq!(service(&lab), None);
+            let _gone = lab.run("uninstall --purge -y").code;
+            lab.picture_without_state().same_as(&before);
+        } else {
+            let _finished = lab.run("resume -y").exits(0);
+            assert!(is_ready(&lab, "win-a1"));
+            lab.healthy();
+        }
+    }
+}
