@@ -8,6 +8,7 @@ use clap::{Arg, Command};
 use crate::docs::{matches_the_code, table, with_table};
 use crate::lab::Lab;
 use crate::read;
+use crate::stories::containerd::without_runtime;
 use crate::stories::kubernetes::bare;
 
 /// A text in the cell of a table.
@@ -116,7 +117,7 @@ const KINDS: [(&str, &str); 8] = [
 ];
 
 /// A config for each column of the page, with what makes the sandbox fit it.
-const PLANS: [(&str, &str); 4] = [
+const PLANS: [(&str, &str); 5] = [
     ("VXLAN", ""),
     (
         "`windows-bgp`",
@@ -124,13 +125,18 @@ const PLANS: [(&str, &str); 4] = [
     ),
     ("AKS", " --set kubernetesProvider=AKS"),
     ("`kubernetes.node.install`", " -c node.yaml"),
+    ("`kubernetes.node.containerd`", " -c node.yaml --set kubernetes.node.containerd.archive=containerd.tar.gz"),
 ];
 
 /// Every item of the plans, by kind and target, with the names of the plans that have it.
 fn items() -> BTreeMap<(String, String), BTreeSet<&'static str>> {
     let mut found: BTreeMap<(String, String), BTreeSet<&'static str>> = BTreeMap::new();
     for (name, options) in PLANS {
-        let lab = if options.contains("-c ") { bare() } else { Lab::node() };
+        let lab = match name {
+            "`kubernetes.node.install`" => bare(),
+            "`kubernetes.node.containerd`" => without_runtime(),
+            _ => Lab::node(),
+        };
         let plan = lab.run(&format!("plan -o json{options}")).exits(0).json();
         for change in plan["changes"].as_array().unwrap() {
             let part = |field: &str| change[field].as_str().unwrap().to_owned();
@@ -160,9 +166,9 @@ fn touched() -> String {
     text
 }
 
-/// kubelet and kube-proxy are installed with any backend; the plan with them is one with VXLAN.
+/// kubelet, kube-proxy and containerd are installed with any backend; the plans with them are ones with VXLAN.
 fn with_what(plans: &BTreeSet<&'static str>) -> String {
-    let kubernetes = PLANS[3].0;
+    let kubernetes = PLANS[3..].iter().map(|(name, _)| *name).find(|name| plans.contains(name)).unwrap_or_default();
     let backends: Vec<&str> = PLANS[..3].iter().map(|(name, _)| *name).filter(|name| plans.contains(name)).collect();
     match backends.len() {
         0 => kubernetes.to_owned(),

@@ -36,7 +36,7 @@ fn archive(version: &str) -> (Vec<u8>, String) {
 }
 
 /// A machine without a container runtime, in a cluster that does not know it, and a config that installs everything.
-fn without_runtime() -> Lab {
+pub fn without_runtime() -> Lab {
     let lab = bare();
     lab.edit_yaml(|yaml| {
         let (before, rest) = yaml.split_once("runtime:\n").unwrap();
@@ -162,20 +162,26 @@ fn an_archive_that_is_not_containerds_changes_nothing() {
 /// Wherever the first apply ends, `resume` finishes it, and `resume --undo` leaves a machine without containerd.
 #[test]
 fn an_interrupted_installation_is_finished_or_undone() {
-    for (fault, undone) in [("put service containerd=exit-after", true), ("put running containerd=exit-after", false)] {
+    for point in [
+        "file *containerd.exe=exit-within",
+        "file *config.toml",
+        "service containerd",
+        "running containerd",
+        "*10-calico.conf",
+    ] {
+        let action = if point.contains('=') { "" } else { "=exit-after" };
+        let killed = |lab: &Lab| lab.fails_at(&format!("put {point}{action}"), "apply -c node.yaml -y").exits(137);
         let lab = without_runtime();
         let before = lab.picture_without_state();
-        let killed = lab.fails_at(fault, "apply -c node.yaml -y");
-        assert_eq!(killed.code, 137, "{fault}: {killed}");
-        if undone {
-            let _undone = lab.run("resume --undo -y").exits(0);
-            assert_eq!(service(&lab), None);
-            let _gone = lab.run("uninstall --purge -y").code;
-            lab.picture_without_state().same_as(&before);
-        } else {
-            let _finished = lab.run("resume -y").exits(0);
-            assert!(is_ready(&lab, "win-a1"));
-            lab.healthy();
-        }
+        let _killed = killed(&lab);
+        let _undone = lab.run("resume --undo -y").exits(0);
+        assert_eq!(service(&lab), None, "{point}");
+        lab.picture_without_state().same_as(&before);
+
+        let lab = without_runtime();
+        let _killed = killed(&lab);
+        let _finished = lab.run("resume -y").exits(0);
+        assert!(is_ready(&lab, "win-a1"), "{point}");
+        lab.healthy();
     }
 }

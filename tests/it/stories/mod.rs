@@ -9,7 +9,7 @@ pub mod bundle;
 #[cfg(target_os = "linux")]
 mod canary;
 mod changes;
-mod containerd;
+pub mod containerd;
 mod crashes;
 pub mod credentials;
 #[cfg(target_os = "linux")]
