@@ -7,7 +7,6 @@ use http_body_util::BodyExt;
 use kube::client::Body;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::api::{Answer, Api, Call, Form, query};
@@ -53,11 +52,42 @@ impl<T> News<T> {
     }
 }
 
+/// What a watch reports, before the object is read.
+enum Told<'a> {
+    Found,
+    /// A line.
+    There(&'a [u8]),
+    Gone(&'a [u8]),
+}
+
+/// What of a line is the same for every kind of object.
 #[derive(Deserialize)]
 struct Line {
     #[serde(rename = "type")]
     kind: String,
-    object: Value,
+    object: Head,
+}
+
+#[derive(Deserialize)]
+struct Head {
+    #[serde(default)]
+    metadata: Versioned,
+}
+
+#[derive(Default, Deserialize)]
+struct Versioned {
+    #[serde(default, rename = "resourceVersion")]
+    version: String,
+}
+
+#[derive(Deserialize)]
+struct Whole<T> {
+    object: T,
+}
+
+fn object<T: DeserializeOwned>(line: &[u8]) -> serde_json::Result<T> {
+    // As lists are read, so that the program has the code once for each kind.
+    Ok(serde_json::from_slice::<Whole<T>>(line)?.object)
 }
 
 /// How one connection ended.
@@ -84,7 +114,7 @@ pub(super) async fn follow<T: DeserializeOwned>(
     path: String,
     form: Form,
     mut version: Option<String>,
-    mut tell: impl FnMut(News<T>),
+    mut tell: impl FnMut(News<T>) + Send,
 ) {
     let mut pause = FIRST_PAUSE;
     let mut lost = false;
@@ -92,7 +122,15 @@ pub(super) async fn follow<T: DeserializeOwned>(
         let failure = match &mut version {
             Some(at) => {
                 let begun = Instant::now();
-                let end = watch(&api, &path, form, at, &mut lost, &mut tell).await;
+                let mut told = |told: Told<'_>| {
+                    tell(match told {
+                        Told::Found => News::Found,
+                        Told::There(line) => News::There(object(line)?),
+                        Told::Gone(line) => News::Gone(object(line)?),
+                    });
+                    Ok(())
+                };
+                let end = watch(&api, &path, form, at, &mut lost, &mut told).await;
                 if begun.elapsed() > Duration::from_secs(1) {
                     pause = FIRST_PAUSE;
                 }
@@ -132,13 +170,13 @@ pub(super) async fn follow<T: DeserializeOwned>(
 }
 
 /// One watch. `lost`: whether the one before failed.
-async fn watch<T: DeserializeOwned>(
+async fn watch(
     api: &Api,
     path: &str,
     form: Form,
     version: &mut String,
     lost: &mut bool,
-    tell: &mut impl FnMut(News<T>),
+    tell: &mut (dyn FnMut(Told<'_>) -> serde_json::Result<()> + Send),
 ) -> End {
     let seconds = LENGTH.as_secs().to_string();
     let parameters = [
@@ -160,8 +198,10 @@ async fn watch<T: DeserializeOwned>(
         let answer = Answer { status: head.status.as_u16(), headers: head.headers, body };
         return if answer.status == 410 { End::Expired } else { failed(Trouble::Answer(answer)) };
     }
-    if std::mem::take(lost) {
-        tell(News::Found);
+    if std::mem::take(lost)
+        && let Err(cause) = tell(Told::Found)
+    {
+        return End::Failed(Failure::unreadable(&call, cause));
     }
     let mut rest = Vec::new();
     loop {
@@ -200,25 +240,23 @@ async fn piece(body: &mut Body) -> Result<Option<Vec<u8>>, kube::Error> {
     }
 }
 
-fn handle<T: DeserializeOwned>(
+fn handle(
     call: &Call,
     line: &[u8],
     version: &mut String,
-    tell: &mut impl FnMut(News<T>),
+    tell: &mut dyn FnMut(Told<'_>) -> serde_json::Result<()>,
 ) -> Result<(), End> {
     let unreadable = |cause| End::Failed(Failure::unreadable(call, cause));
-    let Line { kind, object } = serde_json::from_slice(line).map_err(unreadable)?;
+    let Line { kind, object: Head { metadata } } = serde_json::from_slice(line).map_err(unreadable)?;
     // `object` is then a Status, usually 410; a new list gives the current state.
     if kind == "ERROR" {
         return Err(End::Expired);
     }
-    if let Some(at) = object.pointer("/metadata/resourceVersion").and_then(Value::as_str) {
-        at.clone_into(version);
+    if kind != "BOOKMARK" {
+        tell(if kind == "DELETED" { Told::Gone(line) } else { Told::There(line) }).map_err(unreadable)?;
     }
-    if kind == "BOOKMARK" {
-        return Ok(());
+    if !metadata.version.is_empty() {
+        *version = metadata.version;
     }
-    let object = serde_json::from_value(object).map_err(unreadable)?;
-    tell(if kind == "DELETED" { News::Gone(object) } else { News::There(object) });
     Ok(())
 }

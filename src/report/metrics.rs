@@ -104,52 +104,52 @@ const WAVE_STATES: [(WaveState, &str); 5] = [
 pub fn fleet(status: &FleetStatus, now: Timestamp) -> String {
     let mut to = Text::default();
     to.build();
+    let mut gauge = |name: &str, help: &str, samples: Vec<(String, u64)>| to.gauge(name, help, samples);
     let info = labels(&[("namespace", &status.namespace), ("revision", &status.revision)]);
-    to.gauge("fleet_info", "The rollout, and what its first wave installs.", [(info, 1)]);
-    let waves = &status.waves;
-    let each = |value: fn(&WaveStatus) -> Option<u64>| {
-        waves.iter().filter_map(move |wave| Some((labels(&[("wave", &wave.name)]), value(wave)?)))
-    };
-    let states = waves.iter().flat_map(|wave| {
-        WAVE_STATES
-            .map(|(state, word)| (labels(&[("wave", &wave.name), ("state", word)]), u8::from(state == wave.state)))
-    });
-    to.gauge("fleet_wave_state", "Whether a wave is in this state: one of them is 1.", states);
-    let nodes = waves.iter().flat_map(|wave| {
-        let WaveStatus { nodes, done, in_progress, failed, .. } = *wave;
-        let begun = done + in_progress + failed;
-        [("done", done), ("in_progress", in_progress), ("failed", failed), ("not_begun", nodes.saturating_sub(begun))]
-            .map(|(state, number)| (labels(&[("wave", &wave.name), ("state", state)]), number))
-    });
-    to.gauge("fleet_nodes", "Windows nodes of a wave by how far their change is.", nodes);
-    to.gauge("fleet_nodes_out", "Nodes of a wave that are out now.", each(|wave| Some(wave.out as u64)));
-    to.gauge(
-        "fleet_nodes_out_limit",
-        "Nodes of a wave that may be out at once.",
-        each(|wave| Some(wave.at_once as u64)),
-    );
-    to.gauge("fleet_wave_left_seconds", "About how long a wave still takes.", each(|wave| wave.eta_seconds));
-    let mut causes: BTreeMap<&str, usize> = BTreeMap::new();
-    for failure in &status.failures {
-        *causes.entry(&failure.id).or_default() += failure.nodes.len();
+    gauge("fleet_info", "The rollout, and what its first wave installs.", vec![(info, 1)]);
+    let (mut states, mut nodes, mut out, mut limits, mut left) = (vec![], vec![], vec![], vec![], vec![]);
+    for wave in &status.waves {
+        let of_state = |state: &str| labels(&[("wave", &wave.name), ("state", state)]);
+        for (state, word) in WAVE_STATES {
+            states.push((of_state(word), (state == wave.state).into()));
+        }
+        let WaveStatus { done, in_progress, failed, .. } = *wave;
+        let rest = wave.nodes.saturating_sub(done + in_progress + failed);
+        for (state, number) in [("done", done), ("in_progress", in_progress), ("failed", failed), ("not_begun", rest)] {
+            nodes.push((of_state(state), number as u64));
+        }
+        let of_wave = labels(&[("wave", &wave.name)]);
+        out.push((of_wave.clone(), wave.out as u64));
+        limits.push((of_wave.clone(), wave.at_once as u64));
+        left.extend(wave.eta_seconds.map(|seconds| (of_wave, seconds)));
     }
-    let causes = causes.into_iter().map(|(id, nodes)| (labels(&[("id", id)]), nodes));
-    to.gauge("fleet_failures", "Nodes whose change failed, by the name of the cause.", causes);
-    to.gauge("fleet_uncovered_nodes", "Windows nodes in no wave.", [alone(status.uncovered.len())]);
-    to.gauge("fleet_left_out_nodes", "Windows nodes that a label leaves out.", [alone(status.left_out.len())]);
-    let vni = status.vni.as_ref();
-    to.gauge("fleet_vni", "The VNI that the rollout sets.", vni.map(|vni| alone(vni.wanted)));
-    let felix = vni.and_then(|vni| vni.felix);
-    to.gauge("fleet_felix_vni", "The VNI of FelixConfiguration, which Linux nodes follow.", felix.map(alone));
-    let nodes = vni.iter().flat_map(|vni| &vni.nodes).map(|of| {
-        let name = of.vni.map_or_else(|| "unknown".to_owned(), |vni| vni.to_string());
-        (labels(&[("vni", &name)]), of.nodes.len())
-    });
-    to.gauge("fleet_vni_nodes", "Windows nodes by their VNI.", nodes);
-    let apart = vni.map(|vni| alone(u8::from(vni.apart_since.is_some())));
-    to.gauge("fleet_vni_apart", "Whether nodes have different VNIs.", apart);
-    let help = "For how long nodes have had, or had, different VNIs.";
-    to.gauge("fleet_vni_apart_seconds", help, vni.and_then(|vni| vni.apart_seconds).map(alone));
+    gauge("fleet_wave_state", "Whether a wave is in this state: one of them is 1.", states);
+    gauge("fleet_nodes", "Windows nodes of a wave by how far their change is.", nodes);
+    gauge("fleet_nodes_out", "Nodes of a wave that are out now.", out);
+    gauge("fleet_nodes_out_limit", "Nodes of a wave that may be out at once.", limits);
+    gauge("fleet_wave_left_seconds", "About how long a wave still takes.", left);
+    let mut causes: BTreeMap<String, u64> = BTreeMap::new();
+    for failure in &status.failures {
+        *causes.entry(labels(&[("id", &failure.id)])).or_default() += failure.nodes.len() as u64;
+    }
+    let causes = causes.into_iter().collect();
+    gauge("fleet_failures", "Nodes whose change failed, by the name of the cause.", causes);
+    gauge("fleet_uncovered_nodes", "Windows nodes in no wave.", vec![alone(status.uncovered.len() as u64)]);
+    gauge("fleet_left_out_nodes", "Windows nodes that a label leaves out.", vec![alone(status.left_out.len() as u64)]);
+    if let Some(vni) = &status.vni {
+        gauge("fleet_vni", "The VNI that the rollout sets.", vec![alone(vni.wanted.get().into())]);
+        let felix = vni.felix.into_iter().map(|felix| alone(felix.into())).collect();
+        gauge("fleet_felix_vni", "The VNI of FelixConfiguration, which Linux nodes follow.", felix);
+        let by_vni = vni.nodes.iter().map(|of| {
+            let name = of.vni.map_or_else(|| "unknown".to_owned(), |vni| vni.to_string());
+            (labels(&[("vni", &name)]), of.nodes.len() as u64)
+        });
+        gauge("fleet_vni_nodes", "Windows nodes by their VNI.", by_vni.collect());
+        let apart = vec![alone(vni.apart_since.is_some().into())];
+        gauge("fleet_vni_apart", "Whether nodes have different VNIs.", apart);
+        let seconds = vni.apart_seconds.into_iter().map(alone).collect();
+        gauge("fleet_vni_apart_seconds", "For how long nodes have had, or had, different VNIs.", seconds);
+    }
     to.collected(now);
     to.0
 }
