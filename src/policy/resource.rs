@@ -222,9 +222,9 @@ pub(super) struct Rule {
     pub from: Vec<Peer>,
     #[serde(default, deserialize_with = "null_is_empty")]
     pub to: Vec<Peer>,
-    /// ClusterNetworkPolicy, instead of ports.
+    /// ClusterNetworkPolicy, instead of ports. Few have them, so they have no types of their own.
     #[serde(default, deserialize_with = "null_is_empty")]
-    pub protocols: Vec<Protocol>,
+    pub protocols: Vec<Value>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -250,34 +250,8 @@ pub(super) struct Port {
     #[serde(default, deserialize_with = "port")]
     pub port: Option<String>,
     /// AdminNetworkPolicy and BaselineAdminNetworkPolicy.
-    pub port_range: Option<Range>,
+    pub port_range: Option<Value>,
     pub named_port: Option<IgnoredAny>,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Protocol {
-    pub tcp: Option<ToPort>,
-    pub udp: Option<ToPort>,
-    pub sctp: Option<ToPort>,
-    pub destination_named_port: Option<String>,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct ToPort {
-    pub destination_port: Option<NumberOrRange>,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-pub(super) struct NumberOrRange {
-    pub range: Option<Range>,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize)]
-pub(super) struct Range {
-    pub start: u16,
-    pub end: u16,
 }
 
 #[derive(Debug, Clone, Deserialize)]

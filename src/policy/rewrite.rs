@@ -23,7 +23,7 @@ fn numbers(rule: &Rule) -> Option<String> {
     let sides = rule.sides().into_iter().flat_map(|(_, side)| &side.ports);
     let ports = sides.chain(rule.ports.iter().filter_map(|port| port.port.as_ref()));
     let names: Vec<&str> = ports.map(String::as_str).filter(|port| is_name(port)).collect();
-    let protocols = rule.protocols.iter().filter_map(|protocol| protocol.destination_named_port.as_deref());
+    let protocols = rule.protocols.iter().filter_map(|protocol| protocol["destinationNamedPort"].as_str());
     let names: Vec<&str> = names.into_iter().chain(protocols).collect();
     (!names.is_empty()).then(|| format!("the number of the port instead of the name {}", names.join(", ")))
 }

@@ -1,8 +1,9 @@
 //! What Windows makes of one rule.
 
 use ipnet::IpNet;
+use serde_json::Value;
 
-use super::resource::{Entity, Kind, LabelSelector, Listed, Peer, Range, Rule};
+use super::resource::{Entity, Kind, LabelSelector, Listed, Peer, Rule};
 
 /// The number of nets and ports from which a rule is long: they are multiplied for each endpoint.
 const LONG: usize = 100;
@@ -97,7 +98,7 @@ impl Rule {
         }
         for (at, protocol) in self.protocols.iter().enumerate() {
             // Calico 3.32 converts it to a named port, and Windows has none.
-            note(protocol.destination_named_port.is_some(), Skipped::NamedPort, format!("protocols[{at}]"));
+            note(protocol["destinationNamedPort"].is_string(), Skipped::NamedPort, format!("protocols[{at}]"));
         }
         for (at, port) in self.ports.iter().enumerate() {
             let named = port.port.as_ref().is_some_and(|port| is_name(port));
@@ -142,13 +143,12 @@ impl Rule {
         if !known.contains(&self.action.as_str()) {
             return Some(format!("action {}", self.action));
         }
-        let reversed = |range: Option<Range>| range.is_some_and(|range| range.start > range.end);
-        if let Some(at) = self.ports.iter().position(|port| reversed(port.port_range)) {
+        let reversed = |range: &Value| range["start"].as_u64() > range["end"].as_u64();
+        if let Some(at) = self.ports.iter().position(|port| port.port_range.as_ref().is_some_and(reversed)) {
             return Some(format!("ports[{at}].portRange"));
         }
         let of_protocols = self.protocols.iter().position(|protocol| {
-            let to = [&protocol.tcp, &protocol.udp, &protocol.sctp].into_iter().flatten().next();
-            reversed(to.and_then(|to| to.destination_port.as_ref()).and_then(|port| port.range))
+            ["tcp", "udp", "sctp"].iter().any(|name| reversed(&protocol[*name]["destinationPort"]["range"]))
         });
         if let Some(at) = of_protocols {
             return Some(format!("protocols[{at}]"));
