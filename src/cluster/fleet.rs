@@ -7,9 +7,7 @@ use serde_json::{Value, json};
 use super::Cluster;
 use super::api::{Api, path, query};
 use super::errors::Failure;
-use crate::fleet::{
-    DaemonSet, Fleet, FleetNode, FleetPod, MANAGED, MaxUnavailable, Metadata, Revision, installs_another,
-};
+use crate::fleet::{DaemonSet, Fleet, FleetNode, MANAGED, MaxUnavailable, installs_another};
 
 pub(super) const WINDOWS_NODES: &str = "/api/v1/nodes?labelSelector=kubernetes.io%2Fos%3Dwindows";
 
@@ -17,15 +15,6 @@ pub(super) const WINDOWS_NODES: &str = "/api/v1/nodes?labelSelector=kubernetes.i
 #[derive(Deserialize)]
 pub(super) struct Object {
     pub metadata: FleetNode,
-}
-
-/// A revision of a DaemonSet, with what its pods are.
-#[derive(Deserialize)]
-struct Kept {
-    metadata: Metadata,
-    revision: i64,
-    /// A strategic merge patch with the template of its pods.
-    data: Value,
 }
 
 impl Cluster {
@@ -52,16 +41,11 @@ impl Cluster {
     /// # Errors
     /// When it cannot be read.
     pub fn fleet(&self, namespace: &str) -> Result<Fleet> {
-        let (sets, revisions, pods) = self.runtime.block_on(async {
-            let sets = self.api.list::<DaemonSet>(&managed(&sets_path(namespace))).await?;
-            let revisions = self.api.list::<Revision>(&managed(&revisions_path(namespace))).await?;
-            Ok::<_, Failure>((sets, revisions, self.api.list::<FleetPod>(&managed(&pods_path(namespace))).await?))
-        })?;
         Ok(Fleet {
-            sets: sets.into_iter().map(|set| (set.metadata.name.clone(), set)).collect(),
-            revisions: revisions.into_iter().map(|one| (one.metadata.name.clone(), one)).collect(),
-            pods: pods.into_iter().map(|pod| (pod.metadata.name.clone(), pod)).collect(),
-            nodes: self.windows_nodes()?.into_iter().map(|node| (node.name.clone(), node)).collect(),
+            sets: self.list(&managed(&sets_path(namespace)))?,
+            revisions: self.list(&managed(&revisions_path(namespace)))?,
+            pods: self.list(&managed(&pods_path(namespace)))?,
+            nodes: self.windows_nodes()?,
             felix_vni: None,
         })
     }
@@ -114,12 +98,16 @@ impl Cluster {
     /// # Errors
     /// What the server says.
     pub fn undo_wave(&self, namespace: &str, set: &DaemonSet) -> Result<bool> {
-        let mut revisions: Vec<Kept> = self.list(&managed(&revisions_path(namespace)))?;
-        let another = |one: &Kept| installs_another(&one.data["spec"]["template"], set.revision());
-        revisions.retain(|one| one.metadata.is_of(set) && another(one));
-        let Some(former) = revisions.into_iter().max_by_key(|one| one.revision) else { return Ok(false) };
+        let mut revisions: Vec<Value> = self.list(&managed(&revisions_path(namespace)))?;
+        let owners = |one: &Value| one["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
+        revisions.retain(|one| {
+            owners(one).iter().any(|owner| owner["name"] == set.metadata.name)
+                && installs_another(&one["data"]["spec"]["template"], set.revision())
+        });
+        // Its data is a strategic merge patch with the template of its pods.
+        let Some(former) = revisions.into_iter().max_by_key(|one| one["revision"].as_i64()) else { return Ok(false) };
         let at = format!("{}/{}", sets_path(namespace), set.metadata.name);
-        let patch = self.api.patch::<Value>(&at, "application/strategic-merge-patch+json", &former.data);
+        let patch = self.api.patch::<Value>(&at, "application/strategic-merge-patch+json", &former["data"]);
         self.runtime.block_on(patch)?;
         Ok(true)
     }

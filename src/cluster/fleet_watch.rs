@@ -1,6 +1,5 @@
 //! Follows a rollout: its objects are listed once, and watched from then on.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -131,12 +130,15 @@ impl FleetWatch {
     }
 }
 
-/// Keeps objects by their names as they are now. Returns why they cannot be watched, if that is the news.
-fn keep<T>(known: &mut BTreeMap<String, T>, news: News<T>, name: fn(&T) -> &String) -> Option<Fault> {
+/// Keeps objects as they are now, each with another name. Returns why they cannot be watched, if that is the news.
+fn keep<T>(known: &mut Vec<T>, news: News<T>, name: fn(&T) -> &String) -> Option<Fault> {
     match news {
-        News::There(one) => drop(known.insert(name(&one).clone(), one)),
-        News::Gone(one) => drop(known.remove(name(&one))),
-        News::All(all) => *known = all.into_iter().map(|one| (name(&one).clone(), one)).collect(),
+        News::There(one) => match known.iter_mut().find(|other| name(other) == name(&one)) {
+            Some(other) => *other = one,
+            None => known.push(one),
+        },
+        News::Gone(one) => known.retain(|other| name(other) != name(&one)),
+        News::All(all) => *known = all,
         News::Found => {}
         News::Lost(failure) => return Some(failure.fault),
     }

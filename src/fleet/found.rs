@@ -10,14 +10,14 @@ use super::objects::{FORMER_VNI, IDLE, MAX_UNAVAILABLE, MaxUnavailable, ORDER, R
 use super::waves::FleetNode;
 use crate::values::Vni;
 
-/// A rollout: its objects by their names.
+/// A rollout. In lists: maps for each kind would make the program larger, and thousands are found fast enough.
 #[derive(Debug, Clone, Default)]
 pub struct Fleet {
-    pub sets: BTreeMap<String, DaemonSet>,
-    pub revisions: BTreeMap<String, Revision>,
-    pub pods: BTreeMap<String, FleetPod>,
+    pub sets: Vec<DaemonSet>,
+    pub revisions: Vec<Revision>,
+    pub pods: Vec<FleetPod>,
     /// Every Windows node.
-    pub nodes: BTreeMap<String, FleetNode>,
+    pub nodes: Vec<FleetNode>,
     /// The VNI of FelixConfiguration, which Linux nodes follow; none if it was not read.
     pub felix_vni: Option<u32>,
 }
@@ -110,7 +110,7 @@ pub(super) struct SetStatus {
 impl Fleet {
     /// The hash of the current revision of a DaemonSet, if it is known.
     pub(super) fn hash(&self, set: &DaemonSet) -> Option<&String> {
-        let of_set = self.revisions.values().filter(|one| one.metadata.is_of(set));
+        let of_set = self.revisions.iter().filter(|one| one.metadata.is_of(set));
         of_set.max_by_key(|one| one.revision).and_then(|one| one.metadata.labels.get(HASH))
     }
 }

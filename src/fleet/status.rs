@@ -75,15 +75,14 @@ pub struct FleetFailure {
 
 /// Judges a rollout.
 pub fn status(namespace: &str, fleet: &Fleet, now: Timestamp) -> FleetStatus {
-    let mut sets: Vec<&DaemonSet> =
-        fleet.sets.values().filter(|set| set.metadata.deletion_timestamp.is_none()).collect();
+    let mut sets: Vec<&DaemonSet> = fleet.sets.iter().filter(|set| set.metadata.deletion_timestamp.is_none()).collect();
     sets.sort_by_key(|set| set.order());
     let revision = sets.first().map_or(IDLE, |set| set.revision());
     let mut causes: BTreeMap<Cause, Vec<String>> = BTreeMap::new();
     let mut waves = Vec::new();
     for set in &sets {
         let of_wave = |pod: &&FleetPod| pod.metadata.labels.get(WAVE).is_some_and(|wave| wave == set.wave());
-        let all: Vec<&FleetPod> = fleet.pods.values().filter(of_wave).collect();
+        let all: Vec<&FleetPod> = fleet.pods.iter().filter(of_wave).collect();
         let hash = fleet.hash(set);
         let (mut done, mut failed, mut new) = (0, 0, 0);
         let mut changed = Vec::new();
@@ -133,9 +132,8 @@ pub fn status(namespace: &str, fleet: &Fleet, now: Timestamp) -> FleetStatus {
     let mut failures: Vec<FleetFailure> =
         causes.into_iter().map(|(Cause { id, what }, nodes)| FleetFailure { id, what, nodes }).collect();
     failures.sort_by_key(|failure| std::cmp::Reverse(failure.nodes.len()));
-    let covered: BTreeSet<&str> = fleet.pods.values().map(FleetPod::node).collect();
-    let of =
-        |off: bool| fleet.nodes.values().filter(move |node| node.is_left_out() == off).map(|node| node.name.clone());
+    let covered: BTreeSet<&str> = fleet.pods.iter().map(FleetPod::node).collect();
+    let of = |off: bool| fleet.nodes.iter().filter(move |node| node.is_left_out() == off).map(|node| node.name.clone());
     let vni = vni::judge(&sets, fleet, now);
     FleetStatus {
         namespace: namespace.to_owned(),
@@ -245,13 +243,7 @@ mod tests {
     const RESULT: &str = "12:00:01 downloading\nresult: {\"exit_name\":\"FAILED\",\"id\":\"ReleaseDigestMismatch\",\"what\":\"the archive is another one\"}\n";
 
     fn fleet(sets: &[DaemonSet], revisions: &[Revision], pods: &[FleetPod]) -> Fleet {
-        let numbered = |(at, one): (usize, &Revision)| (at.to_string(), one.clone());
-        Fleet {
-            sets: sets.iter().map(|set| (set.metadata.name.clone(), set.clone())).collect(),
-            revisions: revisions.iter().enumerate().map(numbered).collect(),
-            pods: pods.iter().map(|pod| (pod.node().to_owned(), pod.clone())).collect(),
-            ..Fleet::default()
-        }
+        Fleet { sets: sets.to_vec(), revisions: revisions.to_vec(), pods: pods.to_vec(), ..Fleet::default() }
     }
 
     fn now() -> Timestamp {
@@ -277,7 +269,7 @@ mod tests {
         let mut fleet = fleet(&sets, &[], &pods);
         let node = |name: &str, label: &str| {
             let labels = [(super::super::LEFT_OUT.to_owned(), label.to_owned())].into();
-            (name.to_owned(), FleetNode { name: name.into(), labels })
+            FleetNode { name: name.into(), labels }
         };
         fleet.nodes.extend(pods.iter().map(|pod| node(pod.node(), "")));
         fleet.nodes.extend([node("h", ""), node("i", "off")]);

@@ -69,7 +69,7 @@ pub(super) fn judge(sets: &[&DaemonSet], fleet: &Fleet, now: Timestamp) -> Optio
     let mut nodes: BTreeMap<&str, Option<Vni>> = BTreeMap::new();
     // When the first and the last node got it.
     let mut times: BTreeMap<Vni, (Timestamp, Timestamp)> = BTreeMap::new();
-    for pod in fleet.pods.values() {
+    for pod in fleet.pods.iter() {
         if pod.metadata.deletion_timestamp.is_some() {
             // The next one may be there already.
             nodes.entry(pod.node()).or_default();

@@ -142,7 +142,7 @@ pub(crate) fn apply(prepared: &Prepared, limit: Duration, app: &mut App) -> Resu
     let mut watch = cluster.watch_fleet(&rollout.namespace, false);
     // Only then the controller limits how many nodes are out at once.
     until(app, (cluster, &mut watch), deadline, "every node to have a pod of its wave", |fleet| {
-        let is_placed = |wave: &Wave| fleet.sets.values().any(|set| set.wave() == wave.name && set.is_placed());
+        let is_placed = |wave: &Wave| fleet.sets.iter().any(|set| set.wave() == wave.name && set.is_placed());
         Ok(if waves.iter().all(is_placed) { None } else { Some(String::new()) })
     })?;
     for (order, wave) in (1..).zip(waves) {
@@ -171,7 +171,7 @@ struct Begun {
 
 /// What is left of a wave, as text; none if it is done.
 fn left(fleet: &Fleet, namespace: &str, wave: &str, begun: &mut Begun) -> Result<Option<String>> {
-    let Some(set) = fleet.sets.values().find(|set| set.wave() == wave) else {
+    let Some(set) = fleet.sets.iter().find(|set| set.wave() == wave) else {
         if !begun.is_seen {
             return Ok(Some(String::new()));
         }
@@ -285,7 +285,7 @@ pub(crate) fn look(cluster: &Cluster, namespace: &str, app: &mut App) -> Result<
     if fleet.sets.is_empty() {
         return Err(absent(namespace).into());
     }
-    if fleet.sets.values().any(|set| set.vni().is_some()) {
+    if fleet.sets.iter().any(|set| set.vni().is_some()) {
         // Who may see the rollout need not have a right to Calico's resources.
         match cluster.felix_vni() {
             Ok(vni) => fleet.felix_vni = Some(vni),
