@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the real parts that tests use: Kubernetes' own programs, and programs that link the same libraries as Calico,
-# kubelet and kube-proxy. Each is built once for its sources and versions, into
+# Builds the real parts that tests use: Kubernetes' own programs, KWOK, and programs that link the same libraries as
+# Calico, kubelet and kube-proxy. Each is built once for its sources and versions, into
 # ${XDG_CACHE_HOME:-~/.cache}/calicoctl-win/real, and linked from target/real for the tests. Fast if nothing is missing.
 #
 #   packaging/real/prepare.sh          all of them
@@ -21,6 +21,7 @@ etcd tests/real/etcd go.etcd.io/etcd/server/v3 linux etcd
 kube-apiserver tests/real/kubernetes k8s.io/kubernetes/cmd/kube-apiserver linux kube-apiserver
 kube-controller-manager tests/real/kubernetes k8s.io/kubernetes/cmd/kube-controller-manager linux kube-controller-manager
 kube-scheduler tests/real/kubernetes k8s.io/kubernetes/cmd/kube-scheduler linux kube-scheduler
+kwok tests/real/kwok sigs.k8s.io/kwok/cmd/kwok linux kwok
 kubectl tests/real/kubernetes k8s.io/kubernetes/cmd/kubectl linux kubectl
 kubemark tests/real/kubernetes k8s.io/kubernetes/cmd/kubemark linux kubemark
 runtime tests/real/kubernetes ./runtime linux runtime

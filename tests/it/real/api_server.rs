@@ -18,11 +18,12 @@ use super::parts::part;
 /// A user, by a token that is the user's name: all rights.
 pub const ADMIN: &str = "admin";
 
-/// Each metadata of a request when its answer begins, if it is a stream, and when it has ended.
+/// Each metadata of a request when its answer begins, if it is a stream, and when it has ended. Of the states of pods
+/// also what was written.
 const AUDIT: &str = "apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
-rules: [{level: Metadata}]
+rules: [{level: Request, verbs: [patch, update], resources: [{resources: [pods/status]}]}, {level: Metadata}]
 ";
 
 /// How long a program may take to start on a busy machine.

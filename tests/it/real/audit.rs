@@ -31,6 +31,42 @@ impl RealCluster {
         Mark(self.audit().len())
     }
 
+    /// The most nodes of a DaemonSet that were out at once, from when all of them had a ready pod: a pod is out from its
+    /// deletion, or from a status that is not Ready, until it is Ready. `pods`: the beginning of the pods' names.
+    pub fn most_out(&self, pods: &str, nodes: usize) -> usize {
+        let mut lines = self.audit();
+        lines.retain(|line| {
+            let (object, code) = (&line["objectRef"], line["responseStatus"]["code"].as_u64());
+            object["resource"] == "pods"
+                && object["name"].as_str().is_some_and(|name| name.starts_with(pods))
+                && code.is_some_and(|code| code < 300)
+        });
+        // When they came: a controller deletes a pod after it has seen another one ready, and an answer may be late.
+        lines.sort_by_key(|line| line["requestReceivedTimestamp"].as_str().unwrap().to_owned());
+        let (mut ready, mut deleted) = (BTreeSet::new(), BTreeSet::new());
+        let (mut all_were_ready, mut most) = (false, 0);
+        for line in &lines {
+            let name = line["objectRef"]["name"].as_str().unwrap();
+            if line["verb"] == "delete" {
+                ready.remove(name);
+                deleted.insert(name);
+            } else if line["objectRef"]["subresource"] == "status" && !deleted.contains(name) {
+                let conditions = line["requestObject"]["status"]["conditions"].as_array();
+                match conditions.into_iter().flatten().find(|one| one["type"] == "Ready") {
+                    Some(condition) if condition["status"] == "True" => ready.insert(name),
+                    Some(_) => ready.remove(name),
+                    None => false,
+                };
+            }
+            all_were_ready |= ready.len() == nodes;
+            if all_were_ready {
+                most = most.max(nodes - ready.len());
+            }
+        }
+        assert!(all_were_ready, "{} of {nodes} were ready", ready.len());
+        most
+    }
+
     /// What the user asked since then. Waits until no watch of the user's is open.
     #[track_caller]
     pub fn asked_since(&self, mark: Mark, user: &str) -> Vec<Request> {

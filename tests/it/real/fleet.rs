@@ -1,22 +1,21 @@
 //! `fleet` on a real cluster: its scheduler, and its DaemonSet controller, which limits how many nodes are out at once.
-//! The nodes have no kubelet: a stand-in reports what their pods would.
+//! KWOK plays the kubelets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use calicoctl_win::cluster::{Cluster, query};
+use calicoctl_win::cluster::Cluster;
 use calicoctl_win::settings::Limits;
 use serde_json::{Value, json};
 
 use super::api_server::{free_ports, until};
 use super::cluster::{NODE, RealCluster, V1};
+use super::kwok::{Failure, Kubelets, LABEL};
 use super::parts::part;
 use crate::lab::{Lab, Output};
 
@@ -31,142 +30,21 @@ const LIMIT: usize = 4;
 
 const PODS: &str = "/api/v1/namespaces/calicoctl-win/pods";
 
-/// How often a kubelet renews its Lease; its node is lost after 40 s without.
-const RENEW_EVERY: Duration = Duration::from_secs(10);
-
-/// What the pods of a node end with, by the revision's image and the node: the message of a failed one.
-type Ends = Arc<Mutex<BTreeMap<(String, String), String>>>;
-
-/// The kubelets of all nodes.
-pub struct Kubelets {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-    /// What fails, and with which message.
-    ends: Ends,
-    /// No run on a node ends while this is set.
-    pub slow: Arc<AtomicBool>,
-    /// The most nodes without a ready pod at the same time, after it was set to 0.
-    most_out: Arc<AtomicUsize>,
-}
-
-impl Kubelets {
-    fn start(client: Cluster, names: Vec<String>) -> Self {
-        let (stop, slow) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-        let (ends, most_out) = (Ends::default(), Arc::new(AtomicUsize::new(0)));
-        let all = (Arc::clone(&stop), Arc::clone(&ends), Arc::clone(&slow), Arc::clone(&most_out));
-        let thread = thread::spawn(move || {
-            let (stop, ends, slow, most_out) = all;
-            let mut renewed: Option<Instant> = None;
-            while !stop.load(Ordering::SeqCst) {
-                if renewed.is_none_or(|at| at.elapsed() > RENEW_EVERY) {
-                    names.iter().for_each(|name| renew(&client, name));
-                    renewed = Some(Instant::now());
-                }
-                let Ok(pods) = client.list::<Value>(PODS) else {
-                    thread::sleep(Duration::from_millis(100));
-                    continue;
-                };
-                let ready = pods.iter().filter(|pod| is_ready(pod)).count();
-                most_out.fetch_max(names.len().saturating_sub(ready), Ordering::SeqCst);
-                for pod in &pods {
-                    act(&client, pod, &ends.lock().unwrap(), slow.load(Ordering::SeqCst));
-                }
-                thread::sleep(Duration::from_millis(100));
-            }
-        });
-        Self { stop, thread: Some(thread), ends, slow, most_out }
-    }
-
-    fn fail(&self, image: &str, node: &str, message: String) {
-        self.ends.lock().unwrap().insert((image.to_owned(), node.to_owned()), message);
-    }
-}
-
-impl Drop for Kubelets {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::SeqCst);
-        if let Some(thread) = self.thread.take() {
-            let _ended = thread.join();
-        }
-    }
-}
-
 fn is_ready(pod: &Value) -> bool {
     let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
     pod["metadata"].get("deletionTimestamp").is_none()
         && conditions.iter().any(|one| one["type"] == "Ready" && one["status"] == "True")
 }
 
-/// Renews the Lease of a node.
-fn renew(client: &Cluster, name: &str) {
-    let now = jiff::Timestamp::now().to_string();
-    let spec = json!({ "holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": format!("{:.26}Z", now.trim_end_matches('Z')) });
-    let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
-    let lease =
-        json!({ "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": { "name": name }, "spec": spec });
-    if client.merge_patch::<_, Value>(&format!("{leases}/{name}"), &json!({ "spec": spec })).is_err() {
-        let _made = client.post::<_, Value>(leases, &lease);
-    }
-}
-
-/// What the kubelet of a pod's node does with it.
-fn act(client: &Cluster, pod: &Value, ends: &BTreeMap<(String, String), String>, slow: bool) {
-    let name = pod["metadata"]["name"].as_str().unwrap();
-    let Some(node) = pod["spec"]["nodeName"].as_str() else { return };
-    let path = format!("{PODS}/{name}");
-    if pod["metadata"].get("deletionTimestamp").is_some() {
-        // Its containers have ended.
-        let _gone = client.delete(&query(&path, &[("gracePeriodSeconds", "0")]));
-        return;
-    }
-    let image = pod["spec"]["containers"][0]["image"].as_str().unwrap();
-    let applies = pod["spec"].get("initContainers").is_some();
-    if applies && slow || pod["status"].get("conditions").is_some_and(|_| is_ready(pod)) {
-        return;
-    }
-    let times = json!({ "startedAt": "2026-01-02T15:00:00Z", "finishedAt": "2026-01-02T15:04:00Z" });
-    let terminated = |code: i32, message: &str| {
-        let mut ended = times.clone();
-        ended["exitCode"] = code.into();
-        ended["message"] = message.into();
-        ended
-    };
-    let container = |name: &str, state: Value, last: Value, ready: bool| json!({ "name": name, "image": image, "imageID": "", "restartCount": 0, "ready": ready, "state": state, "lastState": last });
-    let failure = ends.get(&(image.to_owned(), node.to_owned())).filter(|_| applies);
-    let status = match failure {
-        Some(message) => json!({
-            "phase": "Pending",
-            "conditions": [{ "type": "Ready", "status": "False", "reason": "ContainersNotInitialized" }],
-            "initContainerStatuses": [container(
-                "apply",
-                json!({ "waiting": { "reason": "CrashLoopBackOff" } }),
-                json!({ "terminated": terminated(9, message) }),
-                false,
-            )],
-        }),
-        None => {
-            let done = container("apply", json!({ "terminated": terminated(0, "") }), json!({}), true);
-            json!({
-                "phase": "Running",
-                "conditions": [{ "type": "Ready", "status": "True" }],
-                "initContainerStatuses": if applies { json!([done]) } else { json!([]) },
-                "containerStatuses": [container("logs", json!({ "running": {} }), json!({}), true)],
-            })
-        }
-    };
-    if failure.is_none() || pod["status"]["initContainerStatuses"].is_null() {
-        let _said = client.merge_patch::<_, Value>(&format!("{path}/status"), &json!({ "status": status }));
-    }
-}
-
 pub struct Fleet {
-    pub kubelets: Kubelets,
+    kubelets: Kubelets,
     pub cluster: RealCluster,
 }
 
 impl Fleet {
-    pub fn start() -> Option<Self> {
-        let scheduler = part("kube-scheduler")?;
+    /// Starts one in which these runs fail.
+    pub fn start(failures: &[Failure]) -> Option<Self> {
+        let (scheduler, _kwok) = (part("kube-scheduler")?, part("kwok")?);
         let mut cluster = RealCluster::start(V1)?;
         // kubelet's own code is Linux's, and refuses pods for Windows.
         cluster.kubectl(&["label", "node", NODE, "kubernetes.io/os=linux", "--overwrite"], "");
@@ -184,22 +62,16 @@ impl Fleet {
         let names: Vec<String> = (1..=NODES).map(|number| format!("node-{number:02}")).collect();
         for (number, name) in names.iter().enumerate() {
             let stage = if number < CANARIES { "canary" } else { "others" };
-            let labels = json!({ "kubernetes.io/os": "windows", "kubernetes.io/hostname": name, "stage": stage });
+            let labels = json!({ "kubernetes.io/os": "windows", "kubernetes.io/hostname": name, LABEL: stage });
             let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": name, "labels": labels } });
             cluster.server.post("/api/v1/nodes", &node);
-            let resources = json!({ "cpu": "4", "memory": "16Gi", "pods": "110" });
-            let ready = json!([{ "type": "Ready", "status": "True", "reason": "KubeletReady" }]);
-            let status = json!({ "status": { "conditions": ready, "capacity": resources, "allocatable": resources } });
-            cluster.server.patch(&format!("/api/v1/nodes/{name}/status"), &status);
         }
         let out = json!({ "kubernetes.io/os": "windows", "calicoctl-win/fleet": "off" });
         cluster.server.post("/api/v1/nodes", &json!({ "metadata": { "name": OUT, "labels": out } }));
-        let limits = Limits { timeout: Duration::from_secs(20), retries: 0 };
-        let client = Cluster::open(Some(&cluster.server.file("kubeconfig")), None, limits).unwrap();
         fs::copy(cluster.server.file("kubeconfig"), cluster.lab.path("admin")).unwrap();
         cluster.lab.write("node.yaml", "spec: {calico: {version: v3.31.7}}\n");
         cluster.lab.write("vni.yaml", "spec: {calico: {version: v3.31.7}, calicoNetwork: {vxlan: {vxlanVNI: 5000}}}\n");
-        Some(Self { kubelets: Kubelets::start(client, names), cluster })
+        Some(Self { kubelets: Kubelets::start(&cluster.server, failures)?, cluster })
     }
 
     pub fn run(&self, words: &str) -> Output {
@@ -214,10 +86,25 @@ impl Fleet {
         )
     }
 
+    /// The most nodes of the second wave that were out at once.
+    fn most_out(&self) -> usize {
+        self.cluster.most_out("calicoctl-win-others-", NODES - CANARIES)
+    }
+
     fn status(&self) -> Value {
         let output = self.run("fleet status");
         assert!([0, 12].contains(&output.code), "{output}");
         output.json()
+    }
+
+    /// From now on no run on a node ends.
+    pub fn hold(&mut self) {
+        self.kubelets.hold(&self.cluster.server);
+    }
+
+    /// The runs that were held end.
+    pub fn release(&mut self) {
+        self.kubelets.release(&self.cluster.server);
     }
 
     /// The revisions that pods were ready with: a node each.
@@ -246,7 +133,15 @@ fn message() -> String {
 
 #[test]
 fn a_change_of_many_nodes_stops_at_the_failed_ones_and_is_undone() {
-    let Some(fleet) = Fleet::start() else { return };
+    // As many nodes fail as may be out at once.
+    let message = message();
+    let broken: Vec<String> = (20..20 + LIMIT).map(|number| format!("node-{number}")).collect();
+    let fails = |node: &String| Failure {
+        image: "registry.example.com/calicoctl-win:2",
+        node: node.clone(),
+        message: message.clone(),
+    };
+    let Some(mut fleet) = Fleet::start(&broken.iter().map(fails).collect::<Vec<_>>()) else { return };
     // Only looked at.
     let plan = fleet.run(&Fleet::change("plan", "vni.yaml", "2")).exits(0).json();
     let waves = plan["waves"].as_array().unwrap();
@@ -268,15 +163,9 @@ fn a_change_of_many_nodes_stops_at_the_failed_ones_and_is_undone() {
     assert_eq!(fleet.revisions().get(&old).map(BTreeSet::len), Some(NODES));
     assert_eq!((&done["uncovered"], &done["left_out"]), (&json!([]), &json!([OUT])));
 
-    // As many nodes fail as may be out at once.
-    let message = message();
-    let image = "registry.example.com/calicoctl-win:2";
-    let broken: Vec<String> = (20..20 + LIMIT).map(|number| format!("node-{number}")).collect();
-    broken.iter().for_each(|node| fleet.kubelets.fail(image, node, message.clone()));
-    fleet.kubelets.most_out.store(0, Ordering::SeqCst);
     let stopped = fleet.run(&Fleet::change("apply", "vni.yaml", "2 -y")).exits(1).json();
     assert_eq!(stopped["error"]["id"], "FleetStopped", "{stopped:#}");
-    assert_eq!(fleet.kubelets.most_out.load(Ordering::SeqCst), LIMIT, "the limit is reached, and kept");
+    assert_eq!(fleet.most_out(), LIMIT, "the limit is reached, and kept");
     let status = fleet.status();
     assert_eq!(status["waves"][1]["state"], "Stopped", "{status:#}");
     let failures = status["failures"].as_array().unwrap();
@@ -299,7 +188,7 @@ fn a_change_of_many_nodes_stops_at_the_failed_ones_and_is_undone() {
     assert_eq!(fleet.status()["failures"], json!([]));
 
     // Pods that are replaced by pods that install the same are not done before.
-    fleet.kubelets.slow.store(true, Ordering::SeqCst);
+    fleet.hold();
     let restart = ["rollout", "restart", "daemonset/calicoctl-win-others", "-n", "calicoctl-win"];
     fleet.cluster.kubectl(&restart, "");
     let begun = until("pods to be replaced", || {
@@ -308,15 +197,16 @@ fn a_change_of_many_nodes_stops_at_the_failed_ones_and_is_undone() {
         (wave["in_progress"] != 0).then_some(wave)
     });
     assert_eq!(begun["done"], 0, "{begun:#}");
-    fleet.kubelets.slow.store(false, Ordering::SeqCst);
+    fleet.release();
     until("every pod to be replaced", || (fleet.status()["waves"][1]["state"] == "Done").then_some(()));
+    assert_eq!(fleet.most_out(), LIMIT);
 }
 
 #[test]
 fn a_pause_lets_no_further_node_begin_and_the_same_command_continues() {
-    let Some(fleet) = Fleet::start() else { return };
+    let Some(mut fleet) = Fleet::start(&[]) else { return };
     let _done = fleet.run(&Fleet::change("apply", "node.yaml", "1 -y")).exits(0);
-    fleet.kubelets.slow.store(true, Ordering::SeqCst);
+    fleet.hold();
     let words = Fleet::change("apply", "vni.yaml", "2 -y");
     let waiting = fleet.cluster.lab.command(&format!("{words} --kubeconfig admin -o json"));
     let waiting = thread::spawn(move || Output::of("fleet apply", waiting));
@@ -327,7 +217,7 @@ fn a_pause_lets_no_further_node_begin_and_the_same_command_continues() {
     assert_eq!(said["error"]["id"], "FleetPaused", "{said:#}");
     assert_eq!(fleet.run("fleet pause").exits(0).json()["changed"], false);
     // What has begun ends, and the wave is as far as it was.
-    fleet.kubelets.slow.store(false, Ordering::SeqCst);
+    fleet.release();
     let status = until("the nodes that have begun", || {
         let status = fleet.status();
         (status["waves"][0]["in_progress"] == 0).then_some(status)

@@ -3,7 +3,6 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -36,7 +35,7 @@ fn documents(output: impl std::io::Read + Send + 'static) -> Arc<Mutex<Vec<Value
 
 #[test]
 fn a_rollout_is_followed_by_watches_while_the_api_server_restarts() {
-    let Some(mut fleet) = Fleet::start() else { return };
+    let Some(mut fleet) = Fleet::start(&[]) else { return };
     let _done = fleet.run(&Fleet::change("apply", "node.yaml", "1 -y")).exits(0);
     // Another admin, so that the audit log says who asked.
     let user = format!("--user={NEIGHBOUR}");
@@ -54,7 +53,7 @@ fn a_rollout_is_followed_by_watches_while_the_api_server_restarts() {
     assert_eq!((&first["waves"][0]["state"], &first["vni"]), (&json!("Done"), &Value::Null), "{first:#}");
 
     // It restarts while nodes of the first wave are changed.
-    fleet.kubelets.slow.store(true, Ordering::SeqCst);
+    fleet.hold();
     let words = Fleet::change("apply", "vni.yaml", "2 -y");
     let apply = fleet.cluster.lab.command(&format!("{words} --kubeconfig other -o json"));
     let apply = thread::spawn(move || Output::of("fleet apply", apply));
@@ -62,7 +61,7 @@ fn a_rollout_is_followed_by_watches_while_the_api_server_restarts() {
     assert_eq!((&begun["vni"]["wanted"], &begun["vni"]["former"]), (&json!(5000), &json!(4096)), "{begun:#}");
     fleet.cluster.server.restart();
     fleet.cluster.server.until_up();
-    fleet.kubelets.slow.store(false, Ordering::SeqCst);
+    fleet.release();
     let done = apply.join().unwrap().exits(0).json();
     assert_eq!(done["changed"], true, "{done:#}");
     let all_done = |last: &Value| last["waves"].as_array().unwrap().iter().all(|wave| wave["state"] == "Done");

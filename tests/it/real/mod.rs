@@ -12,6 +12,7 @@ mod etcd;
 mod fleet;
 mod fleet_watch;
 mod hostprocess;
+mod kwok;
 mod parts;
 mod restarts;
 mod schemas;
