@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::api_server::{free_ports, until};
 use super::cluster::{NODE, RealCluster, V1};
-use super::kwok::{Failure, Kubelets, LABEL};
+use super::kwok::{Failure, Kubelets, LABEL, Runs};
 use super::parts::part;
 use crate::lab::{Lab, Output};
 
@@ -28,9 +28,9 @@ const CANARIES: usize = 2;
 const AT_ONCE: &str = "--max-unavailable 10%";
 const LIMIT: usize = 4;
 
-const PODS: &str = "/api/v1/namespaces/calicoctl-win/pods";
+pub const PODS: &str = "/api/v1/namespaces/calicoctl-win/pods";
 
-fn is_ready(pod: &Value) -> bool {
+pub fn is_ready(pod: &Value) -> bool {
     let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
     pod["metadata"].get("deletionTimestamp").is_none()
         && conditions.iter().any(|one| one["type"] == "Ready" && one["status"] == "True")
@@ -42,8 +42,7 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Starts one in which these runs fail.
-    pub fn start(failures: &[Failure]) -> Option<Self> {
+    pub fn start(runs: &Runs) -> Option<Self> {
         let (scheduler, _kwok) = (part("kube-scheduler")?, part("kwok")?);
         let mut cluster = RealCluster::start(V1)?;
         // kubelet's own code is Linux's, and refuses pods for Windows.
@@ -71,7 +70,7 @@ impl Fleet {
         fs::copy(cluster.server.file("kubeconfig"), cluster.lab.path("admin")).unwrap();
         cluster.lab.write("node.yaml", "spec: {calico: {version: v3.31.7}}\n");
         cluster.lab.write("vni.yaml", "spec: {calico: {version: v3.31.7}, calicoNetwork: {vxlan: {vxlanVNI: 5000}}}\n");
-        Some(Self { kubelets: Kubelets::start(&cluster.server, failures)?, cluster })
+        Some(Self { kubelets: Kubelets::start(&cluster.server, runs)?, cluster })
     }
 
     pub fn run(&self, words: &str) -> Output {
@@ -91,7 +90,7 @@ impl Fleet {
         self.cluster.most_out("calicoctl-win-others-", NODES - CANARIES)
     }
 
-    fn status(&self) -> Value {
+    pub fn status(&self) -> Value {
         let output = self.run("fleet status");
         assert!([0, 12].contains(&output.code), "{output}");
         output.json()
@@ -141,7 +140,8 @@ fn a_change_of_many_nodes_stops_at_the_failed_ones_and_is_undone() {
         node: node.clone(),
         message: message.clone(),
     };
-    let Some(mut fleet) = Fleet::start(&broken.iter().map(fails).collect::<Vec<_>>()) else { return };
+    let runs = Runs { failures: broken.iter().map(fails).collect(), ..Runs::default() };
+    let Some(mut fleet) = Fleet::start(&runs) else { return };
     // Only looked at.
     let plan = fleet.run(&Fleet::change("plan", "vni.yaml", "2")).exits(0).json();
     let waves = plan["waves"].as_array().unwrap();
@@ -204,7 +204,7 @@ fn a_change_of_many_nodes_stops_at_the_failed_ones_and_is_undone() {
 
 #[test]
 fn a_pause_lets_no_further_node_begin_and_the_same_command_continues() {
-    let Some(mut fleet) = Fleet::start(&[]) else { return };
+    let Some(mut fleet) = Fleet::start(&Runs::default()) else { return };
     let _done = fleet.run(&Fleet::change("apply", "node.yaml", "1 -y")).exits(0);
     fleet.hold();
     let words = Fleet::change("apply", "vni.yaml", "2 -y");

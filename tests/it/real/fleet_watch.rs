@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::api_server::{end, until};
 use super::cluster::NEIGHBOUR;
 use super::fleet::{Fleet, NODES};
+use super::kwok::Runs;
 use crate::lab::Output;
 
 const FELIX: &str = "/apis/crd.projectcalico.org/v1/felixconfigurations/default";
@@ -35,7 +36,7 @@ fn documents(output: impl std::io::Read + Send + 'static) -> Arc<Mutex<Vec<Value
 
 #[test]
 fn a_rollout_is_followed_by_watches_while_the_api_server_restarts() {
-    let Some(mut fleet) = Fleet::start(&[]) else { return };
+    let Some(mut fleet) = Fleet::start(&Runs::default()) else { return };
     let _done = fleet.run(&Fleet::change("apply", "node.yaml", "1 -y")).exits(0);
     // Another admin, so that the audit log says who asked.
     let user = format!("--user={NEIGHBOUR}");

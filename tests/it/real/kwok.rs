@@ -20,6 +20,20 @@ pub struct Failure {
     pub message: String,
 }
 
+/// The runs of a fleet's nodes that do not simply end well.
+#[derive(Default)]
+pub struct Runs {
+    pub failures: Vec<Failure>,
+    /// Nodes on which a run is made: its container ends with the code and the message of these annotations of its pod.
+    pub made: Vec<String>,
+}
+
+/// The annotation of a pod with the exit code of its run.
+pub const CODE: &str = "tests/code";
+
+/// The annotation of a pod with the last lines of its run.
+pub const MESSAGE: &str = "tests/message";
+
 pub struct Kubelets {
     program: PathBuf,
     kubeconfig: PathBuf,
@@ -31,10 +45,10 @@ pub struct Kubelets {
 
 impl Kubelets {
     /// None if it was not built.
-    pub fn start(server: &ApiServer, failures: &[Failure]) -> Option<Self> {
+    pub fn start(server: &ApiServer, runs: &Runs) -> Option<Self> {
         let program = part("kwok")?;
         let stages = ["kwok.yaml", "kwok-held.yaml"].map(|name| server.file(name));
-        let mut all = stages_of_pods(failures);
+        let mut all = stages_of(runs);
         fs::write(&stages[0], documents(&all)).unwrap();
         all.retain(|stage| stage["metadata"]["name"] != ENDS);
         fs::write(&stages[1], documents(&all)).unwrap();
@@ -121,6 +135,7 @@ fn becomes(status: &Value) -> Value {
 
 const DELETED: &str = ".metadata.deletionTimestamp";
 const RUNS: &str = ".status.initContainerStatuses[0].state.running";
+const WAITS: &str = ".status.initContainerStatuses[0].state.waiting";
 const BEGUN: &str = "2026-01-02T15:00:00Z";
 
 /// A container's status. KWOK's templates have its image.
@@ -150,7 +165,7 @@ fn running() -> Value {
 }
 
 /// The nodes are Ready. A pod's init container runs `apply`, and ends; then its container runs, and is ready.
-fn stages_of_pods(failures: &[Failure]) -> Vec<Value> {
+fn stages_of(runs: &Runs) -> Vec<Value> {
     let resources = json!({ "cpu": "4", "memory": "16Gi", "pods": "110" });
     let node = json!({
         "conditions": [{ "type": "Ready", "status": "True", "reason": "KubeletReady" }],
@@ -187,7 +202,7 @@ fn stages_of_pods(failures: &[Failure]) -> Vec<Value> {
         // At once, the controller would replace a pod before it has seen that it is deleted.
         stage("Pod", "deleted", &[exists(DELETED)], 500, &json!({ "delete": true })),
     ];
-    for (number, failure) in failures.iter().enumerate() {
+    for (number, failure) in runs.failures.iter().enumerate() {
         let key = "[.spec.containers[0].image, .spec.nodeName] | join(\" \")";
         let pod = format!("{} {}", failure.image, failure.node);
         let failed = json!({ "initContainerStatuses": apply(
@@ -199,6 +214,40 @@ fn stages_of_pods(failures: &[Failure]) -> Vec<Value> {
         all.push(stage("Pod", &format!("apply-fails-{number}"), &fails, 100, &becomes(&failed)));
         ends.push(is_not(key, &[&pod]));
     }
+    if !runs.made.is_empty() {
+        let nodes: Vec<&str> = runs.made.iter().map(String::as_str).collect();
+        ends.push(is_not(".spec.nodeName", &nodes));
+        all.extend(stages_of_runs(&done));
+    }
     all.push(stage("Pod", ENDS, &ends, 100, &becomes(&done)));
     all
+}
+
+/// The init container ends as its pod's annotations say; one that failed starts again.
+fn stages_of_runs(done: &Value) -> [Value; 3] {
+    let code = format!(".metadata.annotations[\"{CODE}\"]");
+    let here = absent(DELETED);
+    let failed = |state: &Value| json!({ "initContainerStatuses": apply(state, &ended(4711, "MESSAGE"), false) });
+    let annotated = |step: Value| {
+        let template = step["patch"]["template"].as_str().unwrap();
+        let code = format!("{{{{ index .metadata.annotations {CODE:?} }}}}");
+        let message = format!("{{{{ index .metadata.annotations {MESSAGE:?} | Quote }}}}");
+        let template = template.replace("4711", &code).replace("\"MESSAGE\"", &message);
+        let mut step = step;
+        step["patch"]["template"] = template.into();
+        step
+    };
+    let fails = annotated(becomes(&failed(&json!({ "waiting": { "reason": "CrashLoopBackOff" } }))));
+    let mut again = stage("Pod", "run-again", &[here.clone(), exists(&code), exists(WAITS)], 10_000, &json!({}));
+    let none = json!({ "annotations": { CODE: null, MESSAGE: null } });
+    again["spec"]["steps"] = json!([
+        { "patch": { "root": "metadata", "type": "merge", "template": none.to_string() } },
+        annotated(becomes(&failed(&running()))),
+    ]);
+    [
+        stage("Pod", "run-ends", &[here.clone(), exists(RUNS), is(&code, &["0"])], 0, &becomes(done)),
+        stage("Pod", "run-fails", &[here, exists(RUNS), exists(&code), is_not(&code, &["0"])], 0, &fails),
+        // After kubelet's first pause.
+        again,
+    ]
 }

@@ -12,7 +12,7 @@ use crate::{powershell, read};
 const SCRIPT: &str = "packaging/hostprocess/run.ps1";
 
 /// The words that the script runs for these arguments, with its files beside the sandbox.
-fn detached(arguments: &str) -> String {
+pub fn detached(arguments: &str) -> String {
     let script = read(SCRIPT);
     let options = Regex::new(r"(?m)^\$options = @\((.*)\)$").unwrap().captures(&script).unwrap()[1].to_owned();
     assert!(script.contains("(& $program @args @options)"), "it runs them");
@@ -22,14 +22,14 @@ fn detached(arguments: &str) -> String {
 }
 
 /// The line of the script that begins so, with the name of a run.
-fn after(beginning: &str, run: &str) -> String {
+pub fn after(beginning: &str, run: &str) -> String {
     let script = read(SCRIPT);
     let line =
         script.lines().find_map(|line| line.strip_prefix("& $program ").filter(|line| line.starts_with(beginning)));
     line.unwrap().replace("$run", run)
 }
 
-fn lab() -> Lab {
+pub fn lab() -> Lab {
     let lab = Lab::node();
     lab.write("node.yaml", "spec: {calico: {version: v3.32.1}}\n");
     let _started = lab.run("cluster check").exits(0);

@@ -4,7 +4,7 @@ pub mod adoption;
 mod apply;
 #[cfg(target_os = "linux")]
 mod at_boot;
-mod boot;
+pub mod boot;
 pub mod bundle;
 #[cfg(target_os = "linux")]
 mod canary;
@@ -25,7 +25,7 @@ mod first_day;
 mod fleet;
 #[cfg(target_os = "linux")]
 mod given_up;
-mod hostprocess;
+pub mod hostprocess;
 mod image;
 mod import;
 mod journal;

@@ -1,0 +1,307 @@
+//! A fleet with nodes on which the pods' command is really run: each one is a sandbox, with a cluster of its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use calicoctl_win::cluster::Cluster;
+use calicoctl_win::settings::Limits;
+use serde_json::{Value, json};
+
+use super::api_server::until;
+use super::fleet::{Fleet, NODES, PODS, is_ready};
+use super::kwok::{CODE, LABEL, MESSAGE, Runs};
+use crate::lab::Lab;
+use crate::stories::boot::with_kubelets_kubeconfig;
+use crate::stories::hostprocess::{after, detached, lab};
+
+/// How much kubelet keeps of a container's last lines.
+const KEPT: usize = 2048;
+
+const CHANGED: &str = "registry.example.com/calicoctl-win:2";
+
+/// What happens to the run of the change on a node.
+#[derive(Clone, Copy)]
+enum Fate {
+    Ends,
+    /// Its process ends there; kubelet's next try resumes it.
+    Killed(&'static str),
+    /// It hangs there, until an admin ends it.
+    Hung(&'static str),
+    /// It fails there each time, and is undone.
+    Broken(&'static str),
+}
+
+/// The nodes of the first wave, then those of the second; the other nodes of the fleet are KWOK's alone.
+const CANARIES: [Fate; 10] = [
+    Fate::Killed("put running CalicoNode=exit-after"),
+    Fate::Killed("put *#2=exit-before"),
+    Fate::Killed("put network *=exit-within"),
+    Fate::Hung("put running CalicoFelix=hang"),
+    Fate::Ends,
+    Fate::Ends,
+    Fate::Ends,
+    Fate::Ends,
+    Fate::Ends,
+    Fate::Ends,
+];
+const OTHERS: [Fate; 10] = [
+    Fate::Broken("put running CalicoNode#2=fail"),
+    Fate::Broken("put running CalicoFelix=fail"),
+    Fate::Broken("put network *=fail"),
+    Fate::Broken("api unreachable at VNI 5000#2+"),
+    Fate::Broken("api unreachable at VNI 5000#4+"),
+    Fate::Ends,
+    Fate::Ends,
+    Fate::Ends,
+    Fate::Ends,
+    Fate::Ends,
+];
+/// As many as are broken.
+const AT_ONCE: usize = 5;
+
+struct Node {
+    lab: Lab,
+    fate: Fate,
+    /// How often a container has begun the change.
+    tries: AtomicUsize,
+}
+
+/// The containers of the nodes, as a runtime starts them.
+struct Containers {
+    nodes: Arc<BTreeMap<String, Node>>,
+    running: Arc<Mutex<Running>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Running {
+    nodes: BTreeSet<String>,
+    /// No container starts.
+    paused: bool,
+    stopped: bool,
+}
+
+impl Containers {
+    fn start(fleet: &Fleet, nodes: BTreeMap<String, Node>) -> Self {
+        let limits = Limits { timeout: Duration::from_secs(20), retries: 3 };
+        let client = Cluster::open(Some(&fleet.cluster.server.file("kubeconfig")), None, limits).unwrap();
+        let (nodes, running) = (Arc::new(nodes), Arc::<Mutex<Running>>::default());
+        let all = (Arc::clone(&nodes), Arc::clone(&running));
+        let thread = thread::spawn(move || {
+            let (nodes, running) = (&all.0, &all.1);
+            thread::scope(|scope| {
+                while !running.lock().unwrap().stopped {
+                    for pod in client.list::<Value>(PODS).unwrap_or_default() {
+                        let name = pod["spec"]["nodeName"].as_str().unwrap_or_default().to_owned();
+                        let Some(node) = nodes.get(&name).filter(|_| starts(&pod)) else { continue };
+                        let mut now = running.lock().unwrap();
+                        if !now.paused && now.nodes.insert(name.clone()) {
+                            let client = &client;
+                            scope.spawn(move || {
+                                node.run_container(client, &pod);
+                                running.lock().unwrap().nodes.remove(&name);
+                            });
+                        }
+                    }
+                    thread::sleep(Duration::from_millis(200));
+                }
+            });
+        });
+        Self { nodes, running, thread: Some(thread) }
+    }
+
+    /// The VNI of each node while no container runs; each one is healthy and schedulable, and no run is interrupted.
+    fn vnis(&self) -> BTreeMap<&str, u64> {
+        self.running.lock().unwrap().paused = true;
+        until("the containers to end", || self.running.lock().unwrap().nodes.is_empty().then_some(()));
+        let vni = |lab: &Lab| {
+            let status = lab.healthy();
+            assert_eq!((&status["run"], &status["node"]["schedulable"]), (&Value::Null, &json!(true)), "{status:#}");
+            let mut networks = status["networks"].as_array().unwrap().iter();
+            networks.find(|network| network["name"] == "Calico").and_then(|network| network["vsid"].as_u64()).unwrap()
+        };
+        let vnis = self.nodes.iter().map(|(name, node)| (name.as_str(), vni(&node.lab))).collect();
+        self.running.lock().unwrap().paused = false;
+        vnis
+    }
+}
+
+impl Drop for Containers {
+    fn drop(&mut self) {
+        self.running.lock().unwrap().stopped = true;
+        if let Some(thread) = self.thread.take() {
+            let _ended = thread.join();
+        }
+    }
+}
+
+/// KWOK has started the container `apply`, and it has not ended.
+fn starts(pod: &Value) -> bool {
+    pod["metadata"].get("deletionTimestamp").is_none()
+        && !pod["status"]["initContainerStatuses"][0]["state"]["running"].is_null()
+        && pod["metadata"]["annotations"].get(CODE).is_none()
+}
+
+impl Node {
+    /// Runs the container of a pod, and writes how it ended to the pod.
+    fn run_container(&self, client: &Cluster, pod: &Value) {
+        let apply = &pod["spec"]["initContainers"][0];
+        let secret = pod["spec"]["volumes"][0]["secret"]["secretName"].as_str().unwrap();
+        let secret: Option<Value> = client.get(&format!("{}/{secret}", PODS.replace("pods", "secrets"))).unwrap();
+        let config = BASE64_STANDARD.decode(secret.unwrap()["data"]["node.yaml"].as_str().unwrap()).unwrap();
+        self.lab.write("node.yaml", config);
+        let arguments: Vec<&str> = apply["args"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+        let fault = self.fault(apply["image"] == CHANGED);
+        let (code, lines) = self.run_script(&arguments.join(" "), fault);
+        println!("{}: {fault} {code} {}", pod["spec"]["nodeName"], lines.lines().last().unwrap_or_default());
+        let mut from = lines.len().saturating_sub(KEPT);
+        while !lines.is_char_boundary(from) {
+            from += 1;
+        }
+        let annotations = json!({ CODE: code.to_string(), MESSAGE: lines[from..] });
+        let path = format!("{PODS}/{}", pod["metadata"]["name"].as_str().unwrap());
+        // The pod may be deleted.
+        let _said = client.merge_patch::<_, Value>(&path, &json!({ "metadata": { "annotations": annotations } }));
+    }
+
+    fn fault(&self, is_changed: bool) -> &'static str {
+        let first = is_changed && self.tries.fetch_add(1, Ordering::SeqCst) == 0;
+        match self.fate {
+            Fate::Killed(fault) | Fate::Hung(fault) if first => fault,
+            Fate::Broken(fault) if is_changed => fault,
+            _ => "",
+        }
+    }
+
+    /// What `run.ps1` does: the exit code and the lines.
+    fn run_script(&self, arguments: &str, fault: &str) -> (i32, String) {
+        let line = |result: &Value| {
+            let error = &result["error"];
+            let (id, what) = match error {
+                Value::Null => (&json!("Failed"), &result["msg"]),
+                _ => (&error["id"], &error["what"]),
+            };
+            format!("result: {}\n", json!({ "exit_name": result["exit_name"], "id": id, "what": what }))
+        };
+        let mut started = self.lab.fails_at(fault, &detached(arguments));
+        while started.code == 14 {
+            self.end_hung();
+            started = self.lab.fails_at(fault, &detached(arguments));
+        }
+        if started.code != 0 {
+            let result = line(&started.json());
+            return (started.code, started.stdout + &result);
+        }
+        let run = started.json()["run"].as_str().unwrap().to_owned();
+        // For a run that hangs, its two hours are over.
+        let limit = if fault.ends_with("=hang") { "--timeout=10s" } else { "--timeout=2h" };
+        let ended = self.lab.run(&after("status", &run).replace("--timeout=2h", limit));
+        let mut lines = ended.stdout + &self.lab.run(&after("logs", &run)).stdout;
+        if ended.code != 0 {
+            lines += &line(&self.lab.run(&format!("status --run={run} --output=json")).json()["result"]);
+        }
+        (ended.code, lines)
+    }
+
+    /// An admin ends the run that holds the lock.
+    fn end_hung(&self) {
+        let holder = fs::read_to_string(self.lab.on_node("C/ProgramData/calicoctl-win/lock.json")).unwrap_or_default();
+        let Ok(holder) = serde_json::from_str::<Value>(&holder) else { return };
+        let pid = holder["pid"].to_string();
+        let own = fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|folder| folder == self.lab.path(""));
+        if own && matches!(self.fate, Fate::Hung(_)) {
+            let _ended = Command::new("kill").args(["-9", &pid]).status().unwrap();
+        }
+    }
+}
+
+fn nodes() -> BTreeMap<String, Node> {
+    let template = lab();
+    with_kubelets_kubeconfig(&template);
+    let kubeconfig = fs::read(template.path("kubeconfig")).unwrap();
+    let fates = CANARIES.into_iter().chain(OTHERS);
+    fates
+        .zip(1..)
+        .map(|(fate, number)| {
+            let lab = template.copy();
+            lab.write("kubeconfig", &kubeconfig);
+            (format!("node-{number:02}"), Node { lab, fate, tries: AtomicUsize::new(0) })
+        })
+        .collect()
+}
+
+#[test]
+fn every_node_of_a_change_that_is_killed_hangs_or_fails_has_the_old_or_the_new_vni() {
+    let nodes = nodes();
+    let names: Vec<String> = nodes.keys().cloned().collect();
+    let runs = Runs { made: names.clone(), ..Runs::default() };
+    let Some(fleet) = Fleet::start(&runs) else { return };
+    let (canaries, others) = names.split_at(CANARIES.len());
+    for name in canaries {
+        fleet.cluster.kubectl(&["label", "node", name, &format!("{LABEL}=canary"), "--overwrite"], "");
+    }
+    fleet.cluster.lab.write("node.yaml", "spec: {calico: {version: v3.32.1}}\n");
+    fleet
+        .cluster
+        .lab
+        .write("vni.yaml", "spec: {calico: {version: v3.32.1}, calicoNetwork: {vxlan: {vxlanVNI: 5000}}}\n");
+    let change = |config: &str, image: &str| {
+        Fleet::change("apply --timeout 5m", config, image)
+            .replace("--max-unavailable 10%", &format!("--max-unavailable {AT_ONCE}"))
+    };
+    let containers = Containers::start(&fleet, nodes);
+    let _installed = fleet.run(&change("node.yaml", "1 -y")).exits(0);
+    assert!(containers.vnis().values().all(|vni| *vni == 4096));
+
+    let stopped = fleet.run(&change("vni.yaml", "2 -y")).exits(1).json();
+    assert_eq!(stopped["error"]["id"], "FleetStopped", "{stopped:#}");
+    let status = fleet.status();
+    assert_eq!((&status["waves"][0]["state"], &status["waves"][1]["state"]), (&json!("Done"), &json!("Stopped")));
+    let failures = status["failures"].as_array().unwrap();
+    let by_cause = |failure: &Value, name: &str| failure["nodes"].as_array().unwrap().iter().any(|node| node == name);
+    let cause = |name: &String| {
+        let mut own = failures.iter().filter(|failure| by_cause(failure, name)).map(|failure| &failure["id"]);
+        own.next().unwrap_or_else(|| panic!("{name}: {status:#}")).as_str().unwrap()
+    };
+    let (broken, rest) = others.split_at(AT_ONCE);
+    let all: usize = failures.iter().map(|failure| failure["nodes"].as_array().unwrap().len()).sum();
+    assert_eq!(all, AT_ONCE, "{status:#}");
+    let causes: Vec<&str> = broken.iter().map(cause).collect();
+    assert_eq!(causes[..3], ["RolledBack"; 3], "Windows failed: {status:#}");
+    assert!(causes[3..].iter().all(|id| !["RolledBack", "Failed"].contains(id)), "the proof failed: {status:#}");
+
+    // Each node has what its pod says.
+    let pods = fleet.cluster.server.get(PODS)["items"].as_array().unwrap().clone();
+    let new = |node: &str| {
+        let mut own = pods.iter().filter(|pod| pod["spec"]["nodeName"] == node);
+        own.any(|pod| is_ready(pod) && pod["spec"]["initContainers"][0]["image"] == CHANGED)
+    };
+    let vnis = containers.vnis();
+    let have = |nodes: &[String], vni: u64| nodes.iter().all(|node| vnis[node.as_str()] == vni);
+    assert!(have(canaries, 5000) && have(broken, 4096), "{vnis:#?}");
+    assert!(rest.iter().all(|node| vnis[node.as_str()] == if new(node) { 5000 } else { 4096 }), "{vnis:#?}");
+    for (name, node) in containers.nodes.iter() {
+        let tries = node.tries.load(Ordering::SeqCst);
+        match node.fate {
+            Fate::Ends => assert!(tries <= 1, "{name}: {tries}"),
+            Fate::Killed(_) | Fate::Hung(_) => assert!(tries > 1, "{name}: its first run is interrupted"),
+            Fate::Broken(_) => assert!(tries > 0, "{name}"),
+        }
+    }
+    let limit = fleet.cluster.most_out("calicoctl-win-others-", NODES - CANARIES.len());
+    assert_eq!(limit, AT_ONCE, "the limit is reached, and kept");
+
+    let _back = fleet.run("fleet rollback -y").exits(0);
+    until("every wave to be done", || {
+        let status = fleet.status();
+        status["waves"].as_array().unwrap().iter().all(|wave| wave["state"] == "Done").then_some(())
+    });
+    assert!(containers.vnis().values().all(|vni| *vni == 4096));
+}
