@@ -81,7 +81,16 @@ Write-Output -InputObject "run $run on $($env:COMPUTERNAME): $args"
 $code = $LASTEXITCODE
 & $program logs --run=$run
 if ($code -ne 0) {
-    $ended = (& $program status --run=$run --output=json) -join "`n"
-    Write-Result -Result (ConvertFrom-Json -InputObject $ended).result
+    $ended = ConvertFrom-Json -InputObject ((& $program status --run=$run --output=json) -join "`n")
+    $result = $ended.result
+    # A run that was interrupted, or did not end in time, has none.
+    if (-not $result) {
+        $why = @{ 'id' = 'RunInProgress'; 'what' = 'the run did not end within 2 hours' }
+        if ($ended.state -eq 'interrupted') {
+            $why = @{ 'id' = 'InterruptedRun'; 'what' = "the run was interrupted: $($ended.at)" }
+        }
+        $result = @{ 'exit_name' = 'UNHEALTHY'; 'error' = $why }
+    }
+    Write-Result -Result $result
 }
 exit $code

@@ -71,6 +71,8 @@ struct Node {
     fate: Fate,
     /// How often a container has begun the change.
     tries: AtomicUsize,
+    /// The last lines of those that failed.
+    causes: Mutex<Vec<String>>,
 }
 
 /// The containers of the nodes, as a runtime starts them.
@@ -160,7 +162,9 @@ impl Node {
         let arguments: Vec<&str> = apply["args"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
         let fault = self.fault(apply["image"] == CHANGED);
         let (code, lines) = self.run_script(&arguments.join(" "), fault);
-        println!("{}: {fault} {code} {}", pod["spec"]["nodeName"], lines.lines().last().unwrap_or_default());
+        if code != 0 {
+            self.causes.lock().unwrap().push(lines.lines().last().unwrap().to_owned());
+        }
         let mut from = lines.len().saturating_sub(KEPT);
         while !lines.is_char_boundary(from) {
             from += 1;
@@ -205,7 +209,10 @@ impl Node {
         let ended = self.lab.run(&after("status", &run).replace("--timeout=2h", limit));
         let mut lines = ended.stdout + &self.lab.run(&after("logs", &run)).stdout;
         if ended.code != 0 {
-            lines += &line(&self.lab.run(&format!("status --run={run} --output=json")).json()["result"]);
+            let ended = self.lab.run(&format!("status --run={run} --output=json")).json();
+            let id = if ended["state"] == "interrupted" { "InterruptedRun" } else { "RunInProgress" };
+            let none = json!({ "exit_name": "UNHEALTHY", "error": { "id": id, "what": "it has no result" } });
+            lines += &line(if ended["result"].is_null() { &none } else { &ended["result"] });
         }
         (ended.code, lines)
     }
@@ -232,7 +239,7 @@ fn nodes() -> BTreeMap<String, Node> {
         .map(|(fate, number)| {
             let lab = template.copy();
             lab.write("kubeconfig", &kubeconfig);
-            (format!("node-{number:02}"), Node { lab, fate, tries: AtomicUsize::new(0) })
+            (format!("node-{number:02}"), Node { lab, fate, tries: AtomicUsize::new(0), causes: Mutex::default() })
         })
         .collect()
 }
@@ -253,7 +260,7 @@ fn every_node_of_a_change_that_is_killed_hangs_or_fails_has_the_old_or_the_new_v
         .lab
         .write("vni.yaml", "spec: {calico: {version: v3.32.1}, calicoNetwork: {vxlan: {vxlanVNI: 5000}}}\n");
     let change = |config: &str, image: &str| {
-        Fleet::change("apply --timeout 5m", config, image)
+        Fleet::change("apply --timeout 15m", config, image)
             .replace("--max-unavailable 10%", &format!("--max-unavailable {AT_ONCE}"))
     };
     let containers = Containers::start(&fleet, nodes);
@@ -288,12 +295,18 @@ fn every_node_of_a_change_that_is_killed_hangs_or_fails_has_the_old_or_the_new_v
     assert!(have(canaries, 5000) && have(broken, 4096), "{vnis:#?}");
     assert!(rest.iter().all(|node| vnis[node.as_str()] == if new(node) { 5000 } else { 4096 }), "{vnis:#?}");
     for (name, node) in containers.nodes.iter() {
-        let tries = node.tries.load(Ordering::SeqCst);
-        match node.fate {
-            Fate::Ends => assert!(tries <= 1, "{name}: {tries}"),
-            Fate::Killed(_) | Fate::Hung(_) => assert!(tries > 1, "{name}: its first run is interrupted"),
-            Fate::Broken(_) => assert!(tries > 0, "{name}"),
-        }
+        let (tries, causes) = (node.tries.load(Ordering::SeqCst), node.causes.lock().unwrap());
+        let first = match node.fate {
+            Fate::Ends => None,
+            Fate::Killed(_) => Some("InterruptedRun"),
+            Fate::Hung(_) => Some("RunInProgress"),
+            Fate::Broken(_) => Some("FAILED_ROLLED_BACK"),
+        };
+        assert_eq!(first.is_some(), !causes.is_empty(), "{name}: {causes:#?}");
+        assert!(first.is_none_or(|first| causes[0].contains(first)), "{name}: {causes:#?}");
+        // Another try resumes what was killed or hung.
+        let again = matches!(node.fate, Fate::Killed(_) | Fate::Hung(_));
+        assert!(if again { tries > 1 } else { tries <= 1 || !causes.is_empty() }, "{name}: {tries}");
     }
     let limit = fleet.cluster.most_out("calicoctl-win-others-", NODES - CANARIES.len());
     assert_eq!(limit, AT_ONCE, "the limit is reached, and kept");
