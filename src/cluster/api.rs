@@ -193,6 +193,46 @@ struct PageMeta {
     resource_version: String,
 }
 
+/// A list, page by page, before its objects are read: one piece of code for all kinds.
+struct Pages {
+    first: String,
+    /// For the next page.
+    call: Call,
+    left: usize,
+    started_over: bool,
+}
+
+impl Pages {
+    fn of(path: &str, accept: &'static str) -> Self {
+        let first = query(path, &[("limit", PAGE)]);
+        let call = Call { accept, ..Call::bare(Method::GET, &first) };
+        Self { first, call, left: MOST_PAGES, started_over: false }
+    }
+
+    /// The next page; none if the list starts over, and the pages before do not count.
+    async fn next(&mut self, api: &Api) -> Result<Option<Answer>, Failure> {
+        self.left = self.left.checked_sub(1).ok_or_else(|| Failure::endless(&self.call))?;
+        match api.answer(&self.call).await {
+            // The list's snapshot was compacted between two pages. Continuing with the returned token would mix two
+            // states of the cluster, so start over, once.
+            Err(failure) if failure.status == Some(410) && !self.started_over => {
+                let first = Call { accept: self.call.accept, ..Call::bare(Method::GET, &self.first) };
+                (self.call, self.left, self.started_over) = (first, MOST_PAGES, true);
+                Ok(None)
+            }
+            answer => answer.map(Some),
+        }
+    }
+
+    /// Prepares the next page; after the last one, returns the list's version.
+    fn turn(&mut self, page: PageMeta) -> Option<String> {
+        let Some(rest) = page.rest.filter(|rest| !rest.is_empty()) else { return Some(page.resource_version) };
+        let next = query(&self.first, &[("continue", &rest)]);
+        self.call = Call { accept: self.call.accept, ..Call::bare(Method::GET, &next) };
+        None
+    }
+}
+
 /// The client of one user of one API server.
 pub(super) struct Api {
     pub server: String,
@@ -276,8 +316,13 @@ impl Api {
 
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>, Failure> {
         let call = Call::bare(Method::GET, path);
-        match self.answer(&call).await {
-            Ok(answer) => read(&call, &answer).map(Some),
+        let answer = self.answer_if_there(&call).await?;
+        answer.map(|answer| read(&call, &answer)).transpose()
+    }
+
+    async fn answer_if_there(&self, call: &Call) -> Result<Option<Answer>, Failure> {
+        match self.answer(call).await {
+            Ok(answer) => Ok(Some(answer)),
             Err(failure) if failure.is_absent() => Ok(None),
             Err(failure) => Err(failure),
         }
@@ -318,37 +363,18 @@ impl Api {
         restart: impl Fn(&mut A),
         mut add: impl FnMut(&mut A, Vec<T>),
     ) -> Result<String, Failure> {
-        match self.pages_once(path, accept, all, &mut add).await {
-            // The list's snapshot was compacted between two pages. Continuing with the returned token would mix two
-            // states of the cluster, so start over, once.
-            Err(failure) if failure.status == Some(410) => {
+        let mut pages = Pages::of(path, accept);
+        loop {
+            let Some(answer) = pages.next(self).await? else {
                 restart(all);
-                self.pages_once(path, accept, all, &mut add).await
-            }
-            other => other,
-        }
-    }
-
-    async fn pages_once<T: DeserializeOwned, A>(
-        &self,
-        path: &str,
-        accept: &'static str,
-        all: &mut A,
-        add: &mut impl FnMut(&mut A, Vec<T>),
-    ) -> Result<String, Failure> {
-        let first = query(path, &[("limit", PAGE)]);
-        let mut call = Call { accept, ..Call::bare(Method::GET, &first) };
-        for _ in 0..MOST_PAGES {
-            let page: Page<T> = read(&call, &self.answer(&call).await?)?;
+                continue;
+            };
+            let page: Page<T> = read(&pages.call, &answer)?;
             add(all, page.items.unwrap_or_default());
-            match page.metadata.rest.filter(|rest| !rest.is_empty()) {
-                Some(rest) => {
-                    call = Call { accept, ..Call::bare(Method::GET, &query(&first, &[("continue", &rest)])) };
-                }
-                None => return Ok(page.metadata.resource_version),
+            if let Some(version) = pages.turn(page.metadata) {
+                return Ok(version);
             }
         }
-        Err(Failure::endless(&call))
     }
 
     pub async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, Failure> {
@@ -377,20 +403,13 @@ impl Api {
     }
 
     pub async fn delete(&self, path: &str) -> Result<bool, Failure> {
-        match self.answer(&Call::bare(Method::DELETE, path)).await {
-            Ok(_) => Ok(true),
-            Err(failure) if failure.is_absent() => Ok(false),
-            Err(failure) => Err(failure),
-        }
+        Ok(self.answer_if_there(&Call::bare(Method::DELETE, path)).await?.is_some())
     }
 
     /// Deletes an object if it is the one that these `DeleteOptions` name.
     pub async fn delete_when(&self, path: &str, options: &impl Serialize) -> Result<bool, Failure> {
-        match self.answer(&Call::write(Method::DELETE, path, "application/json", options)?).await {
-            Ok(_) => Ok(true),
-            Err(failure) if failure.is_absent() => Ok(false),
-            Err(failure) => Err(failure),
-        }
+        let call = Call::write(Method::DELETE, path, "application/json", options)?;
+        Ok(self.answer_if_there(&call).await?.is_some())
     }
 
     /// Retries until there is a successful response, an error that will not change, or no time or retry left.
