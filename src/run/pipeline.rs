@@ -1,6 +1,7 @@
 //! The pipeline of every change: gather, judge, show, refuse, ask, make, end, report. What a verb does at a stage is in its own
 //! file; this one fixes the order, that none is skipped, and what all changes to a target have in common.
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use anyhow::{Error, Result};
@@ -160,17 +161,21 @@ pub(crate) fn run<V: Verb>(
     verb.finish(op, lock, made?)
 }
 
-/// Says on the Node how the change ended, for `kubectl describe node`. Nobody who may not do that needs it.
+/// Says on the Node how a run ended that changed something, for `kubectl describe node`. Nobody who may not do that
+/// needs it.
 fn tell_node(op: &mut Operation<'_>, name: &str, made: &Result<Applied>) {
     /// In bytes: `NoteLengthLimit` of Kubernetes' validation of Events.
     const LONGEST: usize = 1024;
+    if !op.app.record().changed.load(Relaxed) {
+        return;
+    }
     let (command, run) = (op.row.command, &op.app.run);
     let (reason, mut message) = match made {
-        Ok(Applied { changed: 0, .. }) => return,
         Ok(Applied { generation: Some(generation), .. }) => {
             ("CalicoChanged", format!("{command}: generation {generation} is current (run {run})"))
         }
-        Ok(_) => ("CalicoChanged", format!("{command}: Calico is removed (run {run})")),
+        Ok(_) if op.row.aim == Aim::Nothing => ("CalicoChanged", format!("{command}: Calico is removed (run {run})")),
+        Ok(_) => return,
         Err(error) => ("CalicoChangeFailed", format!("{command} failed (run {run}): {error:#}")),
     };
     message.truncate(message.floor_char_boundary(LONGEST));
