@@ -206,12 +206,13 @@ impl SandboxNode {
 
     /// The container runtime of `node.yaml`, else a containerd that was installed since.
     fn runtime(&self, model: &Model) -> Result<Option<Runtime>> {
-        if model.runtime.is_some() || !model.services.contains_key(&Name::new(containerd::NAME)) {
+        let config = containerd::path("config.toml");
+        if model.runtime.is_some() || !self.disk(&config).is_file() {
             return Ok(model.runtime.clone());
         }
         let read = |path: &WinPath| Ok(std::fs::read_to_string(self.disk(path)).ok());
         let files = Files { read: &read, list: &|_| Ok(Vec::new()) };
-        let found = cri::read(&containerd::path("config.toml"), &files)?;
+        let found = cri::read(&config, &files)?;
         let program = self.disk(&containerd::path(containerd::PROGRAMS[0]));
         Ok(Some(Runtime {
             kind: RuntimeKind::Containerd,
