@@ -178,11 +178,12 @@ fn parse(text: &str, name: &str) -> Result<Receipt> {
                  wrote it; without either: calicoctl-win explain ReceiptUnreadable",
         )
     };
-    let probe: Probe = serde_json::from_str(text).map_err(|error| unreadable(error.to_string()))?;
+    let probe: Probe = serde_json::from_slice(text.as_bytes()).map_err(|error| unreadable(error.to_string()))?;
     if probe.schema > SCHEMA {
         return Err(record::newer(format!("the receipt {name}"), probe.schema.into(), SCHEMA.into()).into());
     }
-    Ok(serde_json::from_str(text).map_err(|error| unreadable(error.to_string()))?)
+    // As journals are read, so that the program has the code of its items once.
+    Ok(serde_json::from_slice(text.as_bytes()).map_err(|error| unreadable(error.to_string()))?)
 }
 
 /// Returns the current generation: the newest receipt, if something is installed.
