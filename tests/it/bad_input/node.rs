@@ -57,7 +57,7 @@ fn a_machine_that_cannot_run_calico_is_refused_with_the_reason() {
     no runtime
       error: no service containerd or docker was found
         state: nothing was changed
-        hint: install containerd and start its service, or set spec.windowsNodes.cniBinDir and cniConfigDir and ignore this check
+        hint: install containerd and start its service, or let this program do it with spec.kubernetes.node.containerd.archive; or set spec.windowsNodes.cniBinDir and cniConfigDir and ignore this check
     no HNS
       error: there is no Host Networking Service: the Windows feature Containers is missing
         state: nothing was changed
