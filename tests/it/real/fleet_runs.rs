@@ -154,6 +154,9 @@ fn starts(pod: &Value) -> bool {
 impl Node {
     /// Runs the container of a pod, and writes how it ended to the pod.
     fn run_container(&self, client: &Cluster, pod: &Value) {
+        let path = format!("{PODS}/{}", pod["metadata"]["name"].as_str().unwrap());
+        // The list may be from before the end of the last run.
+        let Ok(Some(pod)) = client.get::<Value>(&path).map(|pod| pod.filter(starts)) else { return };
         let apply = &pod["spec"]["initContainers"][0];
         let secret = pod["spec"]["volumes"][0]["secret"]["secretName"].as_str().unwrap();
         let secret: Option<Value> = client.get(&format!("{}/{secret}", PODS.replace("pods", "secrets"))).unwrap();
@@ -170,7 +173,6 @@ impl Node {
             from += 1;
         }
         let annotations = json!({ CODE: code.to_string(), MESSAGE: lines[from..] });
-        let path = format!("{PODS}/{}", pod["metadata"]["name"].as_str().unwrap());
         // The pod may be deleted.
         let _said = client.merge_patch::<_, Value>(&path, &json!({ "metadata": { "annotations": annotations } }));
     }
