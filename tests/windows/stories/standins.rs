@@ -43,6 +43,8 @@ fn a_stand_in_has_the_real_command_lines_and_follows_its_instructions() {
     assert_eq!(machine.run_program(&old, &["-felix"]).code, 129);
     let mut second = machine.start_program(&new, &["component", "felix"], "test/said");
     house.until_started("felix", 2);
+    let wrote = || house.read("test/said").contains(" line 0000000001 xxx").then_some(());
+    eventually("its first line", SOON, wrote);
     house.end("felix", 7);
     assert_eq!(second.wait().unwrap().code(), Some(7));
 

@@ -123,10 +123,14 @@ fn a_bare_machine_becomes_a_ready_node_of_a_real_cluster_by_one_apply() {
     let current = house.machine.c(PKI).join("kubelet-client-current.pem");
     let issued = eventually("kubelet's certificate", SOON, || house.certificate());
     let requests = cluster.get(REQUESTS);
-    let [request] = requests["items"].as_array().unwrap().as_slice() else { panic!("{requests:#}") };
-    assert_eq!(request["metadata"]["managedFields"][2]["manager"], "kubelet.exe", "{request:#}");
-    assert_eq!(request["spec"]["username"], "system:bootstrap:abcdef", "{request:#}");
-    assert_eq!(request["status"]["conditions"][0]["reason"], "AutoApproved", "{request:#}");
+    // Until its certificate is where its code finds it, a kubelet that ends and is started again asks again.
+    let asked = requests["items"].as_array().unwrap();
+    for request in asked {
+        let mut writers = request["metadata"]["managedFields"].as_array().unwrap().iter();
+        assert!(writers.any(|writer| writer["manager"] == "kubelet.exe"), "{request:#}");
+        assert_eq!(request["spec"]["username"], "system:bootstrap:abcdef", "{request:#}");
+    }
+    assert!(asked.iter().any(|one| one["status"]["conditions"][0]["reason"] == "AutoApproved"), "{requests:#}");
     // Wine 8 makes no symbolic links, by which kubelet's code finds its current certificate.
     symlink(issued, current).unwrap();
     eventually("kubelet.exe to use its certificate", SOON, || {
