@@ -19,15 +19,13 @@ use tempfile::TempDir;
 
 #[cfg(not(windows))]
 use crate::api_server::ApiServer;
+pub use crate::machine::SOON;
 use crate::machine::{Ended, Machine, eventually, eventually_every};
 use crate::parts::part;
 use crate::wire::Wire;
 
 /// The name of the node in the cluster; the machine's own may be anything.
 pub const NODE: &str = "win-a1";
-
-/// The time limit of everything that needs no wait of ours. A machine under load is slow.
-pub const SOON: Duration = Duration::from_secs(90);
 
 /// The folder that tests and stand-ins share.
 const TEST: &str = "test";

@@ -16,6 +16,9 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
+/// The time limit of everything that needs no wait of ours. A machine under load is slow.
+pub const SOON: Duration = Duration::from_secs(90);
+
 /// One fresh machine. Under Wine it is a clone of the prepared prefix, switched off when dropped.
 pub struct Machine {
     exe: PathBuf,
@@ -148,6 +151,12 @@ impl Machine {
     /// The processes whose program has this file name.
     pub fn processes_of(&self, image: &str) -> Vec<Process> {
         self.processes().into_iter().filter(|process| process.image.eq_ignore_ascii_case(image)).collect()
+    }
+
+    /// Waits until no process has a program of this file name: one that has ended may still be listed for a moment.
+    #[track_caller]
+    pub fn until_gone(&self, image: &str) {
+        eventually(&format!("{image} to be gone"), SOON, || self.processes_of(image).is_empty().then_some(()));
     }
 }
 

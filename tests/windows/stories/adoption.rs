@@ -82,7 +82,7 @@ fn b1_b15_b19_a_node_of_the_scripts_is_taken_over_and_restored() {
 
     house.install();
     house.until_healthy();
-    assert_eq!(house.machine.processes_of("nssm.exe"), [], "NSSM is out of the way");
+    house.machine.until_gone("nssm.exe");
     assert_eq!(house.service("CalicoNode")["state"], "Running");
     let there = Picture::take(&house.machine);
     assert_eq!(there.names_with("CalicoUpgrade"), [""; 0]);
@@ -101,7 +101,7 @@ fn what_the_scripts_installed_is_removed_and_comes_back() {
     let Some(house) = scripts_node() else { return };
     let before = Picture::take(&house.machine);
     house.run("uninstall --yes").exits(0);
-    assert_eq!(house.machine.processes_of("nssm.exe"), []);
+    house.machine.until_gone("nssm.exe");
     let without = Picture::take(&house.machine);
     for gone in ["CalicoNode", "CalicoFelix", "CalicoConfd", "CalicoUpgrade"] {
         assert_eq!(without.names_with(&format!(r"Services\\{gone}")), [""; 0]);

@@ -282,9 +282,7 @@ fn an_unreadable_configuration_is_reported_without_a_restart_loop() {
     let said = words(&refused.json());
     assert!(said.contains("CalicoNode"), "{said}");
     assert!(said.contains("its log ends with") && said.contains("is not what install wrote"), "{said}");
-    eventually("the agents to be gone", SOON, || {
-        house.machine.processes_of("calicoctl-win.exe").is_empty().then_some(())
-    });
+    house.machine.until_gone("calicoctl-win.exe");
     let status = house.status();
     assert!(status.to_string().contains("services.json"), "{status:#}");
     assert_eq!(house.starts("felix").len(), before);

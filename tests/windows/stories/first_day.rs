@@ -107,7 +107,7 @@ fn a_bare_node_gets_calico_and_is_restored_as_it_was() {
     assert!(logs.stdout.contains("felix is up") && logs.stdout.contains("felix complains"), "{}", logs.stdout);
 
     house.run("uninstall --purge --yes").exits(0);
-    assert_eq!(house.machine.processes_of("calico-node.exe"), []);
+    house.machine.until_gone("calico-node.exe");
     assert_eq!(house.status()["overall"], "NotInstalled");
     #[cfg(not(windows))]
     Picture::take(&house.machine).same_as(&before);
@@ -133,7 +133,7 @@ fn every_release_line_is_started_with_its_own_command_lines() {
         assert_eq!(started["args"], felix, "{version}");
         assert_eq!(started["program"], format!(r"C:\CalicoWindows\{program}"), "{version}");
         house.run("uninstall --purge --yes").exits(0);
-        assert_eq!(house.machine.processes_of(program), [], "{version}");
+        house.machine.until_gone(program);
     }
 }
 

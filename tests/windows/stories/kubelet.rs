@@ -116,7 +116,7 @@ fn kubelet_joins_starts_beside_calico_as_a_service_and_ends_where_wine_has_no_un
     // Its events may be lost when it ends.
     let folder = house.machine.c("k/kubelet-as-service/pods");
     eventually("its service to make the folder of its pods", SOON, || folder.is_dir().then_some(()));
-    eventually("its process to end", SOON, || house.machine.processes_of("kubelet.exe").is_empty().then_some(()));
+    house.machine.until_gone("kubelet.exe");
 
     // Wine names no dependents, so that a run leaves this one alone; `tests/it` has the stories of dependents.
     let query = || house.machine.run_program("reg", &["query", SERVICE_KEY, "/v", "DependOnService"]).exits(0).stdout;

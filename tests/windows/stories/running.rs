@@ -68,7 +68,7 @@ fn a_stop_kills_stuck_children() {
     house.until_started("felix", 1);
     eventually("the child", SOON, || (house.machine.processes_of("calico-node.exe").len() == 2).then_some(()));
     house.run("service stop --yes").exits(0);
-    assert_eq!(house.machine.processes_of("calico-node.exe"), []);
+    house.machine.until_gone("calico-node.exe");
     assert!(house.said("felix").iter().all(|said| said["event"] != "stop"), "it was deaf");
 
     house.order("felix", "run");

@@ -20,7 +20,7 @@ fn services_start_at_boot_and_end_with_the_power() {
     assert_ne!(running("containerd.exe"), before);
 
     machine.kill(&running("containerd.exe"));
-    eventually("containerd to be gone", SOON, || machine.processes_of("containerd.exe").is_empty().then_some(()));
+    machine.until_gone("containerd.exe");
 }
 
 #[test]

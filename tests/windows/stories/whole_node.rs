@@ -175,5 +175,5 @@ fn a_bare_machine_becomes_a_ready_node_of_a_real_cluster_by_one_apply() {
     let left = house.run("kubernetes status -o json").exits(0).json();
     let owners: Vec<&Value> = left["services"].as_array().unwrap().iter().map(|service| &service["owner"]).collect();
     assert_eq!(owners, ["none", "none"], "{left:#}");
-    assert!(house.machine.processes_of("kube-proxy.exe").is_empty());
+    house.machine.until_gone("kube-proxy.exe");
 }
