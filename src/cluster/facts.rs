@@ -40,7 +40,7 @@ pub struct FactsOptions<'a> {
     pub node_name: Option<&'a str>,
     /// This machine's addresses: they identify its Node if no Node has its name.
     pub addresses: &'a [Ipv4Addr],
-    /// The namespace of calico-node, if configured: then it is not looked for.
+    /// The namespace of calico-node, if configured: it is looked for only there, if this user may.
     pub namespace_override: Option<&'a str>,
     /// What the run needs of the cluster: these rights are checked.
     pub needs: Needs<'a>,
@@ -93,10 +93,8 @@ async fn gather(api: &Arc<Api>, options: &FactsOptions<'_>, ca_unknown: bool) ->
     let version = ask::<Version>(api, "/version".to_owned());
     let old_group = served(api, "crd.projectcalico.org", "v1");
     let new_group = served(api, "projectcalico.org", "v3");
-    let candidates = match options.namespace_override {
-        Some(_) => Vec::new(),
-        None => NAMESPACES.map(|n| (n, ask::<ServiceAccount>(api, account(n)))).into(),
-    };
+    let looked: &[&str] = options.namespace_override.as_ref().map_or(&NAMESPACES, std::slice::from_ref);
+    let candidates = looked.iter().map(|n| (*n, ask::<ServiceAccount>(api, account(n)))).collect();
     let node = options.node_name.map(|name| ask::<Node>(api, path(["api", "v1", "nodes", name])));
     let service_cidrs = ask_all::<Object<ServiceCidr>>(api, path(["apis", "networking.k8s.io", "v1", "servicecidrs"]));
     let kubeadm =
@@ -116,10 +114,13 @@ async fn gather(api: &Arc<Api>, options: &FactsOptions<'_>, ca_unknown: bool) ->
             None
         }
     };
-    let named = options.namespace_override.map(str::to_owned);
-    let found = if named.is_some() { named } else { find_namespace(candidates).await? };
+    let mut unanswered = Unanswered::default();
+    let found = match (find_namespace(candidates).await, options.namespace_override) {
+        (Err(failure), Some(named)) => unanswered.may_be("serviceaccounts", Err(failure))?.or(Some(named)),
+        (found, _) => found?,
+    };
     let account_missing = found.is_none();
-    let calico_namespace = found.unwrap_or_else(|| NAMESPACES[0].to_owned());
+    let calico_namespace = found.unwrap_or(looked[0]).to_owned();
     let context = FactsContext::ask(api, &calico_namespace, options.node_name.unwrap_or_default());
     let platforms = Platforms::ask(api, &version.git_version);
     let asked = Asked {
@@ -139,7 +140,6 @@ async fn gather(api: &Arc<Api>, options: &FactsOptions<'_>, ca_unknown: bool) ->
         _ => None,
     };
 
-    let mut unanswered = Unanswered::default();
     let own = unanswered.may_be("selfsubjectreviews", own.answer().await)?.flatten();
     let kubelet_of = own.as_ref().and_then(|own| own.node().map(str::to_owned));
     let asked = Asked { kubelet: kubelet_of.is_some(), ..asked };
@@ -153,7 +153,7 @@ async fn gather(api: &Arc<Api>, options: &FactsOptions<'_>, ca_unknown: bool) ->
         kubernetes_version: version.git_version,
         api_group,
         calico_unserved: calico.is_none(),
-        account_missing,
+        no_account_in: if account_missing { looked.iter().map(|one| (*one).to_owned()).collect() } else { Vec::new() },
         kubelet_of,
         node,
         service_cidrs: match service_cidrs.is_empty() {
@@ -168,7 +168,7 @@ async fn gather(api: &Arc<Api>, options: &FactsOptions<'_>, ca_unknown: bool) ->
     }
     context.fill(&mut facts, &mut unanswered).await?;
     platforms.fill(&mut facts, own.as_ref(), &mut unanswered).await?;
-    if account_missing {
+    if account_missing && options.namespace_override.is_none() {
         // Asked in a namespace that is not Calico's.
         (facts.host_process, facts.typha) = (None, None);
         for question in ["daemonsets", "deployments"] {
@@ -211,10 +211,10 @@ impl Unanswered {
 pub(super) const NAMESPACES: [&str; 2] = ["calico-system", "kube-system"];
 
 /// The namespace that has calico-node's service account.
-async fn find_namespace(candidates: Vec<(&str, Question<Option<ServiceAccount>>)>) -> Result<Option<String>> {
+async fn find_namespace(candidates: Vec<(&str, Question<Option<ServiceAccount>>)>) -> Result<Option<&str>, Failure> {
     for (namespace, account) in candidates {
         match account.answer().await {
-            Ok(Some(_)) => return Ok(Some(namespace.to_owned())),
+            Ok(Some(_)) => return Ok(Some(namespace)),
             Ok(None) => {}
             // "Forbidden" does not mean absent, so the next namespace must not be used.
             Err(mut failure) => {
@@ -222,7 +222,7 @@ async fn find_namespace(candidates: Vec<(&str, Question<Option<ServiceAccount>>)
                     let right = failure.fault.hint.take().unwrap_or_default();
                     failure.fault.hint = Some(format!("{right}; or name it in the config: kubernetes.calicoNamespace"));
                 }
-                return Err(failure.into());
+                return Err(failure);
             }
         }
     }

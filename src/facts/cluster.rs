@@ -21,9 +21,10 @@ pub struct ClusterFacts {
     pub kubernetes_version: String,
     /// The namespace of calico-node's service account: `calico-system` or `kube-system`.
     pub calico_namespace: String,
-    /// None of the usual namespaces has that service account, so the namespace is a guess.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub account_missing: bool,
+    /// The namespaces without that service account if none has it: the configured one, or the usual ones, of which the
+    /// first is then a guess.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub no_account_in: Vec<String>,
     pub api_group: ApiGroup,
     /// The cluster serves no Calico resources: Calico is not installed, or keeps its data in etcd.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -66,9 +66,12 @@ pub(super) const ROWS: &[Row] = &[
         severity: Severity::Error,
         why: "Calico on a Windows node uses the service account calico-node, which Calico on the cluster's Linux nodes brings",
         fix: "install Calico on the cluster's Linux nodes first\nif it is in another namespace, set spec.kubernetes.calicoNamespace",
-        judge: Judge::Cluster(|cluster, _| match cluster.account_missing {
-            true => Fail("there is no service account calico-node in calico-system or kube-system".into()),
-            false => Pass(format!("in {}", cluster.calico_namespace)),
+        judge: Judge::Cluster(|cluster, _| match cluster.no_account_in.as_slice() {
+            [] => match cluster.untold("serviceaccounts") {
+                Some(why) => Unknown(why.to_owned()),
+                None => Pass(format!("in {}", cluster.calico_namespace)),
+            },
+            looked => Fail(format!("there is no service account calico-node in {}", looked.join(" or "))),
         }),
     },
     Row {

@@ -137,7 +137,9 @@ fn the_namespace_is_the_one_with_the_service_account_and_never_a_guess() {
     let server = cluster_v1();
     server.on(IN_CALICO_SYSTEM, [absent("serviceaccounts", "calico-node")]);
     let read = facts(&server).unwrap();
-    assert!(read.account_missing && read.host_process.is_none() && read.typha.is_none());
+    assert!(
+        read.no_account_in == ["calico-system", "kube-system"] && read.host_process.is_none() && read.typha.is_none()
+    );
     assert_eq!(read.untold("daemonsets"), Some("Calico's namespace is not known"));
     assert_eq!((read.strict_affinity, read.pools.len()), (Some(false), 2), "the other questions are answered");
 
@@ -159,8 +161,14 @@ fn the_namespace_is_the_one_with_the_service_account_and_never_a_guess() {
     );
     assert!(text.contains("kubernetes.calicoNamespace"), "{text}");
 
+    // A configured one is the only one, and a user may lack the right to look there.
     let named = FactsOptions { namespace_override: Some("calico"), ..OPTIONS };
-    assert_eq!(server.connect().facts(&named).unwrap().calico_namespace, "calico");
+    let there = "GET /api/v1/namespaces/calico/serviceaccounts/calico-node";
+    server.on(there, [Reply::json(403, &forbidden), absent("serviceaccounts", "calico-node")]);
+    let read = server.connect().facts(&named).unwrap();
+    assert_eq!((read.calico_namespace.as_str(), read.no_account_in.len()), ("calico", 0));
+    assert!(read.untold("serviceaccounts").unwrap().starts_with("user joe cannot get serviceaccounts"), "{read:?}");
+    assert_eq!(server.connect().facts(&named).unwrap().no_account_in, ["calico"]);
 }
 
 #[test]

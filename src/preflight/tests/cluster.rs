@@ -27,7 +27,7 @@ pub(super) const STORIES: &[Story] = &[
     ),
     story(
         "CalicoServiceAccount",
-        |scene| scene.cluster.account_missing = true,
+        |scene| scene.cluster.no_account_in = vec!["calico-system".into(), "kube-system".into()],
         |scene| scene.unreached = Some("the API server refuses the connection"),
     ),
     story("NodeRegistered", |scene| scene.cluster.node = None, |scene| scene.settings = None),

@@ -29,6 +29,9 @@ rules: [{level: Request, verbs: [patch, update], resources: [{resources: [pods/s
 /// How long a program may take to start on a busy machine.
 const LIMIT: Duration = Duration::from_secs(300);
 
+/// The minor version whose API servers have MutatingAdmissionPolicy in v1; older ones have it in v1beta1, if asked.
+const MUTATING_POLICIES: u32 = 36;
+
 pub struct ApiServer {
     dir: TempDir,
     programs: Vec<Child>,
@@ -36,6 +39,7 @@ pub struct ApiServer {
     command: (PathBuf, Vec<String>),
     port: u16,
     client: Cluster,
+    minor: u32,
 }
 
 impl ApiServer {
@@ -68,7 +72,8 @@ impl ApiServer {
             ],
             &dir.path().join("etcd.log"),
         );
-        let arguments = vec![
+        let minor = minor_version(&apiserver);
+        let mut arguments = vec![
             format!("--etcd-servers={etcd_url}"),
             "--bind-address=127.0.0.1".into(),
             format!("--secure-port={port}"),
@@ -89,11 +94,15 @@ impl ApiServer {
             format!("--audit-policy-file={}", at("audit.yaml")),
             format!("--audit-log-path={}", at("audit.log")),
         ];
+        if minor < MUTATING_POLICIES {
+            arguments.push("--runtime-config=admissionregistration.k8s.io/v1beta1=true".into());
+            arguments.push("--feature-gates=MutatingAdmissionPolicy=true".into());
+        }
         let server = run(&apiserver, &arguments, &dir.path().join("kube-apiserver.log"));
         fs::write(at("kubeconfig"), kubeconfig(Path::new(&at("ca.crt")), port, ADMIN)).unwrap();
         let limits = Limits { timeout: Duration::from_secs(20), retries: 0 };
         let client = Cluster::open(Some(Path::new(&at("kubeconfig"))), None, limits).unwrap();
-        let started = Self { dir, programs: vec![etcd], server, command: (apiserver, arguments), port, client };
+        let started = Self { dir, programs: vec![etcd], server, command: (apiserver, arguments), port, client, minor };
         started.until_up();
         Some(started)
     }
@@ -128,6 +137,11 @@ impl ApiServer {
     /// The kubeconfig of a user.
     pub fn kubeconfig_of(&self, user: &str) -> String {
         kubeconfig(&self.file("ca.crt"), self.port, user)
+    }
+
+    /// Whether it has MutatingAdmissionPolicy in v1beta1.
+    pub const fn mutates_in_beta(&self) -> bool {
+        self.minor < MUTATING_POLICIES
     }
 
     pub const fn port(&self) -> u16 {
@@ -172,6 +186,13 @@ pub fn run(program: &Path, arguments: &[String], log: &Path) -> Child {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(said.try_clone().unwrap()).stderr(said);
     command.spawn().unwrap()
+}
+
+/// What a program of Kubernetes says to `--version`: `Kubernetes v1.36.3`.
+fn minor_version(program: &Path) -> u32 {
+    let said = Command::new(program).arg("--version").output().unwrap().stdout;
+    let said = String::from_utf8(said).unwrap();
+    said.split('.').nth(1).unwrap().parse().unwrap()
 }
 
 /// Polls until there is an answer.

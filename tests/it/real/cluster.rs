@@ -21,7 +21,7 @@ pub const OPERATOR: &str = "operator";
 pub const NEIGHBOUR: &str = "neighbour";
 
 /// kubelet of the node.
-const KUBELET: &str = "kubelet-of-win-a1";
+pub const KUBELET: &str = "kubelet-of-win-a1";
 
 /// What a cluster is to have.
 #[derive(Clone, Copy)]

@@ -104,11 +104,22 @@ impl ApiServer {
         self.kubectl(&["apply", "--server-side", "--force-conflicts", "-f", "-"], &moved(&read("docs/rbac.yaml")));
     }
 
+    /// Creates MutatingAdmissionPolicies, written in v1.
+    pub fn mutates_by(&self, policies: &str) {
+        let version = |version: &str| format!("apiVersion: admissionregistration.k8s.io/{version}\n");
+        let policies = if self.mutates_in_beta() {
+            policies.replace(&version("v1"), &version("v1beta1"))
+        } else {
+            policies.to_owned()
+        };
+        self.kubectl(&["apply", "-f", "-"], &policies);
+    }
+
     /// Makes the server store of the node win-a1 that it runs Windows, and this address instead of kubelet's.
     pub fn on_windows(&self, address: Option<&str>) {
         let field = |one| format!(", addresses: [Object.status.addresses{{type: \"InternalIP\", address: \"{one}\"}}]");
         let address = address.map(field).unwrap_or_default();
-        self.kubectl(&["apply", "-f", "-"], &ON_WINDOWS.replace("ADDRESS", &address));
+        self.mutates_by(&ON_WINDOWS.replace("ADDRESS", &address));
         // kubelet repeats what it says only every five minutes, so the policy must have taken effect.
         let node = json!({ "metadata": { "name": "win-a1" } });
         until("the policy to take effect", || {

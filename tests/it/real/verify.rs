@@ -105,7 +105,7 @@ fn the_pods_of_verify_are_made_bound_timed_out_and_removed_also_after_a_kill() {
     let (failed, why) = verdict(&report, "PodsStart");
     assert!(failed == "fail" && why.contains("has ended: PodOSNotSupported: "), "{why}");
     security(None);
-    cluster.kubectl(&["apply", "-f", "-"], AS_LINUX);
+    cluster.server.mutates_by(AS_LINUX);
     let pod = json!({"metadata": {"name": "a"}, "spec": {"os": {"name": "windows"}, "securityContext": {}, "automountServiceAccountToken": false, "containers": [{"name": "a", "image": "a"}]}});
     until("the policy to take effect", || {
         let tried: Value = cluster.server.post("/api/v1/namespaces/demo/pods?dryRun=All", &pod);

@@ -1,0 +1,89 @@
+//! What a real cluster has after a verb, beside what the verb was asked for.
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use super::api_server::until;
+use super::cluster::{RealCluster, V3};
+use super::parts::part;
+
+const FELIX: &str = "/apis/projectcalico.org/v3/felixconfigurations/default";
+
+impl RealCluster {
+    /// Runs `calicoctl-win WORDS` with all rights.
+    #[track_caller]
+    fn as_admin(&self, words: &str) -> Value {
+        self.lab.alone(&format!("{words} --kubeconfig admin.yaml -o json")).exits(0).json()
+    }
+
+    /// Runs a line that this program printed.
+    #[track_caller]
+    fn types(&self, line: &str) {
+        let kubectl = part("kubectl").unwrap();
+        let path = format!("{}:{}", kubectl.parent().unwrap().display(), std::env::var("PATH").unwrap());
+        let mut command = Command::new("sh");
+        command.args(["-c", line]).env("PATH", path).env("KUBECONFIG", self.server.file("kubeconfig"));
+        let ended = command.output().unwrap();
+        assert!(ended.status.success(), "{line}: {}", String::from_utf8_lossy(&ended.stderr));
+    }
+}
+
+/// `cluster prepare` ends with a cluster that passes its check, and prints what undoes each patch.
+fn a_prepared_cluster(cluster: &RealCluster) {
+    cluster.server.patch(FELIX, &json!({ "spec": { "vxlanEnabled": false, "vxlanPort": 4790 } }));
+    let _failed = cluster.run("cluster check").exits(3);
+    let shown = cluster.as_admin("cluster prepare");
+    let _made = cluster.as_admin("cluster prepare --apply -y");
+    let spec = cluster.server.get(FELIX)["spec"].clone();
+    assert_eq!((&spec["vxlanEnabled"], &spec["vxlanPort"]), (&Value::Null, &Value::Null), "{spec}");
+    let _checked = cluster.run("cluster check").exits(0);
+
+    let undo = shown["patches"][0]["undo"].as_str().unwrap();
+    cluster.types(undo);
+    let spec = cluster.server.get(FELIX)["spec"].clone();
+    assert_eq!((&spec["vxlanEnabled"], &spec["vxlanPort"]), (&json!(false), &json!(4790)), "{undo}: {spec}");
+    let _made = cluster.as_admin("cluster prepare --apply -y");
+}
+
+/// Options of one run are no settings of the node.
+fn options_of_one_run(cluster: &RealCluster) {
+    let once = "--set maintenance.uncordon=false --set maintenance.drain.force=true";
+    let _changed = cluster.run(&format!("reconfigure -y --set calicoNetwork.vxlan.vxlanVNI=5000 {once}")).exits(0);
+    assert!(cluster.cordoned());
+    let _again = cluster.run("node uncordon").exits(0);
+    cluster.bind_pods();
+    let _changed = cluster.run("reconfigure -y --set calicoNetwork.vxlan.vxlanVNI=4096").exits(0);
+    assert!(!cluster.cordoned(), "nobody asked for that a second time");
+}
+
+/// A purge of one node leaves the secret that others log in with, and names the command that deletes it.
+fn a_shared_secret(cluster: &RealCluster) {
+    let _gone = cluster.run("uninstall --purge -y").exits(0);
+    let _there = cluster.as_admin("install -y -c config.yaml --set kubernetes.credentials=secret");
+    let shared = cluster.lab.read("C/CalicoWindows/calico-kube-config");
+    cluster.lab.write("other.yaml", shared);
+    let gone = cluster.as_admin("uninstall --purge -y");
+    let delete = "kubectl -n kube-system delete secret calico-node-token";
+    assert_eq!(gone["next"], json!([delete]), "{gone:#}");
+    let asked = cluster.lab.bare("cluster check --kubeconfig other.yaml -o json").json();
+    assert_ne!(asked["error"]["id"], "ClusterUnauthorized", "another node still logs in: {asked:#}");
+    cluster.types(delete);
+    // The server remembers for a few seconds that it let a token in.
+    until("the other node to be refused", || {
+        let asked = cluster.lab.bare("cluster check --kubeconfig other.yaml -o json").json();
+        (asked["error"]["id"] == "ClusterUnauthorized").then_some(())
+    });
+}
+
+#[test]
+fn a_real_cluster_keeps_what_no_verb_was_asked_for() {
+    let Some(cluster) = RealCluster::start(V3) else { return };
+    cluster.lab.write("admin.yaml", cluster.server.kubeconfig());
+    cluster.config(cluster.release());
+    a_prepared_cluster(&cluster);
+    let _installed = cluster.run("install -y").exits(0);
+    cluster.bind_pods();
+    options_of_one_run(&cluster);
+    a_shared_secret(&cluster);
+}
