@@ -10,7 +10,7 @@ use regex::Regex;
 use crate::{powershell, project};
 
 /// Programs that the pages run besides this one.
-const PROGRAMS: [&str; 24] = [
+const PROGRAMS: [&str; 25] = [
     "ansible-playbook",
     "calicoctl",
     "cargo",
@@ -21,6 +21,7 @@ const PROGRAMS: [&str; 24] = [
     "echo",
     "export",
     "icacls",
+    "ip",
     "kubeadm",
     "kubectl",
     "msiexec",

@@ -1,10 +1,10 @@
 //! The code blocks of the documents. A block's language decides how it is checked, and a block that no rule covers
 //! fails: a command must be one that the program, PowerShell or the module has, and a config one that the program
-//! accepts. Blocks marked `sandbox` are run: see [`sandbox`].
+//! accepts. Blocks marked `sandbox` are run: see [`sandbox`]. `real::fleet_page` runs those marked `cluster`.
 
 mod commands;
 mod documents;
-mod sandbox;
+pub mod sandbox;
 
 use crate::docs::documents as pages;
 use crate::read;
@@ -13,27 +13,27 @@ use crate::read;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block {
     /// Where it begins, for messages: `docs/changing.md:7`.
-    place: String,
+    pub place: String,
     /// The first word after the fence; `hidden` for a comment.
-    language: String,
+    pub language: String,
     /// The other words there, for example `sandbox` and `exit=12`.
     marks: Vec<String>,
-    text: String,
+    pub text: String,
 }
 
 impl Block {
-    fn is(&self, mark: &str) -> bool {
+    pub fn is(&self, mark: &str) -> bool {
         self.marks.iter().any(|given| given == mark)
     }
 
     /// The value of a mark `NAME=VALUE`.
-    fn mark(&self, name: &str) -> Option<&str> {
+    pub fn mark(&self, name: &str) -> Option<&str> {
         self.marks.iter().find_map(|mark| mark.strip_prefix(name)?.strip_prefix('='))
     }
 }
 
 /// Every block of a page, in order.
-fn blocks(page: &str, text: &str) -> Vec<Block> {
+pub fn blocks(page: &str, text: &str) -> Vec<Block> {
     let (mut found, mut open): (Vec<Block>, Option<(Block, String)>) = (Vec::new(), None);
     for (at, line) in text.lines().enumerate() {
         let (indent, fence) = (line.len() - line.trim_start().len(), line.trim_start().starts_with("```"));
@@ -98,8 +98,10 @@ fn faults(block: &Block) -> Vec<String> {
         other => vec![format!("there is no rule for the language `{other}`")],
     };
     for mark in &block.marks {
-        let known = ["sandbox", "output"].contains(&mark.as_str())
-            || ["exit=", "file="].iter().any(|name| mark.strip_prefix(name).is_some_and(|value| !value.is_empty()));
+        let known = ["sandbox", "output", "cluster", "not-run"].contains(&mark.as_str())
+            || ["exit=", "file=", "session="]
+                .iter()
+                .any(|name| mark.strip_prefix(name).is_some_and(|value| !value.is_empty()));
         wrong.extend((!known).then(|| format!("there is no mark `{mark}`")));
     }
     wrong.into_iter().map(|what| format!("{}: {what}", block.place)).collect()

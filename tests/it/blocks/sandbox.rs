@@ -133,7 +133,7 @@ fn calls(block: &Block) -> Result<Vec<String>, String> {
 }
 
 /// Whether a line was printed; spaces do not count.
-fn printed(shown: &str, line: &str) -> bool {
+pub fn printed(shown: &str, line: &str) -> bool {
     let plain = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let line = plain(line);
     shown.lines().map(plain).any(|shown| {

@@ -14,7 +14,7 @@ use super::fleet::{Fleet, NODES};
 use super::kwok::Runs;
 use crate::lab::Output;
 
-const FELIX: &str = "/apis/crd.projectcalico.org/v1/felixconfigurations/default";
+pub const FELIX: &str = "/apis/crd.projectcalico.org/v1/felixconfigurations/default";
 
 /// The lists of a rollout: DaemonSets, revisions, pods.
 const LISTS: [&str; 3] = ["/daemonsets?", "/controllerrevisions?", "/namespaces/calicoctl-win/pods?"];

@@ -10,6 +10,7 @@ mod audit;
 mod cluster;
 mod etcd;
 mod fleet;
+mod fleet_page;
 mod fleet_runs;
 mod fleet_watch;
 mod hostprocess;
