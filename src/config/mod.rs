@@ -127,8 +127,16 @@ impl Layered {
 
     /// What was set in all layers, as one document for other machines, which have a login of their own: without the
     /// kubeconfig of this one.
-    pub fn document_for_others(&self) -> serde_json::Value {
-        self.layers.document_without(&["spec.kubernetes.kubeconfig", "spec.kubernetes.context"])
+    ///
+    /// # Errors
+    /// `ConfigInvalid` if a field names one machine.
+    pub fn document_for_others(&self) -> Result<serde_json::Value> {
+        match rules::of_one_machine(self) {
+            findings if findings.is_empty() => {
+                Ok(self.layers.document_without(&["spec.kubernetes.kubeconfig", "spec.kubernetes.context"]))
+            }
+            findings => Err(fault(&findings)),
+        }
     }
 
     /// What was set in all layers, as one document: to make the same plan again.

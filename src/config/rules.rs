@@ -75,6 +75,28 @@ pub fn check(layered: &Layered) -> Vec<Finding> {
     findings
 }
 
+/// The fields that name one machine, which a config of many cannot have.
+pub fn of_one_machine(layered: &Layered) -> Vec<Finding> {
+    let spec = &layered.config.spec;
+    let address = spec.calico_network.node_address.as_ref();
+    let named = [
+        ("spec.kubernetes.nodeName", spec.kubernetes.node_name.0.is_some()),
+        ("spec.kubernetes.node.nodeIP", spec.kubernetes.node.node_ip.0.is_some()),
+        // Else it is a method, which finds each machine's own.
+        (
+            "spec.calicoNetwork.nodeAddress",
+            address.is_some_and(|one| one.as_str().starts_with(|c: char| c.is_ascii_digit())),
+        ),
+    ];
+    let of_one = named.into_iter().filter(|(_, is_named)| *is_named).map(|(path, _)| {
+        let from = layered.nearest_origin(path).unwrap_or(&Origin::Default);
+        let problem = "this is one machine's, and every node of the fleet would get it; leave it out, and each node detects \
+                       its own";
+        Finding::new(from, path, problem)
+    });
+    of_one.collect()
+}
+
 /// A label is a DNS name without dots.
 fn is_dns_label(name: &str) -> bool {
     name.len() <= 63 && !name.contains('.') && name.parse::<NodeName>().is_ok()

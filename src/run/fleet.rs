@@ -55,7 +55,8 @@ pub(crate) struct Prepared {
 /// Reads the config and the cluster, and plans.
 ///
 /// # Errors
-/// `Usage` without a config or with an address that nodes cannot use; when the cluster cannot be read.
+/// `Usage` without a config or with an address that nodes cannot use; `ConfigInvalid` when a field names one machine;
+/// when the cluster cannot be read.
 pub(crate) fn prepare(request: &Request, app: &mut App) -> Result<Prepared> {
     if app.global.config.is_empty() && app.global.set.is_empty() {
         return Err(Fault::new(Exit::Usage, "Usage", "no config for the nodes")
@@ -102,7 +103,7 @@ fn rollout(request: &Request, address: &str, calico_namespace: &str, config: &La
         calico_namespace: calico_namespace.to_owned(),
         image: request.image.clone(),
         api_server: address.to_owned(),
-        config: yaml(&config.document_for_others())?,
+        config: yaml(&config.document_for_others()?)?,
         max_unavailable: request.max_unavailable,
         vni: config.config.spec.calico_network.vxlan.vxlan_vni,
         former_vni: None,

@@ -35,6 +35,37 @@ fn the_nodes_do_not_get_the_way_to_the_cluster_of_the_machine_that_runs_fleet() 
     assert_eq!(config("-c node.yaml --kubeconfig other --context two"), by_file);
 }
 
+#[test]
+fn a_config_that_names_one_machine_is_refused_for_many() {
+    let lab = Lab::installed();
+    lab.write(
+        "node.yaml",
+        "spec:\n  calico: {version: v3.32.1}\n  kubernetes:\n    nodeName: win-7\n    node: {nodeIP: 10.20.0.27}\n  \
+         calicoNetwork: {nodeAddress: 10.20.0.27/24}\n",
+    );
+    let before = lab.objects();
+    for verb in ["fleet plan", "fleet apply -y", "render fleet"] {
+        let refused = lab.run(&format!("{verb} {ROLLOUT} -c node.yaml")).exits(4);
+        for place in [
+            "node.yaml:4:15: spec.kubernetes.nodeName: ",
+            "node.yaml:5:20: spec.kubernetes.node.nodeIP: ",
+            "node.yaml:6:32: spec.calicoNetwork.nodeAddress: ",
+        ] {
+            assert!(refused.stderr.contains(&format!("{place}this is one machine's")), "{place}\n{refused}");
+        }
+    }
+    assert!(lab.objects() == before, "something was written");
+
+    let refused = lab.run(&format!("render fleet {ROLLOUT} --set calico.version=v3.32.1 --node-name win-7")).exits(4);
+    assert!(refused.stderr.contains("--node-name: spec.kubernetes.nodeName: this is one machine's"), "{refused}");
+    // Each machine's own is detected by these.
+    lab.write(
+        "node.yaml",
+        "spec: {calico: {version: v3.32.1}, kubernetes: {nodeName: auto}, calicoNetwork: {nodeAddress: first-found}}\n",
+    );
+    let _rendered = rendered(&lab, "-c node.yaml");
+}
+
 /// A change of the VNI of four nodes: two are done, one is being changed, and one failed.
 fn vni_rollout(lab: &Lab) {
     let labels = json!({ "app.kubernetes.io/name": "calicoctl-win", "calicoctl-win/wave": "all" });
