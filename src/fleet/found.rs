@@ -32,6 +32,12 @@ const CANNOT_START: [&str; 6] = [
     "RunContainerError",
 ];
 
+/// Results of a container that are not the end of its run: the next one resumes the run, or waits for it.
+const WITHOUT_END: [&str; 3] = ["Busy", "InterruptedRun", "RunInProgress"];
+
+/// After so many tries, a run that is lost each time is as good as failed.
+const TRIES: u32 = 5;
+
 /// The label of a revision of a DaemonSet, and of its pods, with its hash (`DefaultDaemonSetUniqueLabelKey` in
 /// Kubernetes' `pkg/apis/apps`).
 pub(super) const HASH: &str = "controller-revision-hash";
@@ -212,6 +218,7 @@ struct Condition {
 struct Container {
     state: State,
     last_state: State,
+    restart_count: u32,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -244,6 +251,13 @@ pub(super) struct Cause {
     pub what: String,
 }
 
+/// A node without the change.
+pub(super) struct Failed {
+    pub cause: Cause,
+    /// Its run was lost, and the container that its kubelet starts next may end it well.
+    pub is_lost: bool,
+}
+
 impl FleetPod {
     pub(super) fn node(&self) -> &str {
         &self.spec.node_name
@@ -267,15 +281,16 @@ impl FleetPod {
     }
 
     /// Why the change failed on its node, if it did; also while the container is tried again.
-    pub(super) fn failure(&self) -> Option<Cause> {
+    pub(super) fn failure(&self) -> Option<Failed> {
         let containers = || self.status.init_container_statuses.iter().chain(&self.status.container_statuses);
         let mut waiting = containers().filter_map(|one| one.state.waiting.as_ref());
         if let Some(waiting) = waiting.find(|one| CANNOT_START.contains(&one.reason.as_str())) {
-            return Some(Cause { id: waiting.reason.clone(), what: first_line(&waiting.message) });
+            let cause = Cause { id: waiting.reason.clone(), what: first_line(&waiting.message) };
+            return Some(Failed { cause, is_lost: false });
         }
         let apply = self.status.init_container_statuses.first()?;
         let ended = apply.state.terminated.as_ref().or(apply.last_state.terminated.as_ref())?;
-        (ended.exit_code != 0).then(|| cause(ended))
+        (ended.exit_code != 0).then(|| failed(ended, apply.restart_count))
     }
 
     /// When the change began on its node and when it was made, if it is.
@@ -285,15 +300,19 @@ impl FleetPod {
     }
 }
 
-/// What `run.ps1` printed last, which kubelet keeps as the message of a container that failed.
-fn cause(ended: &Terminated) -> Cause {
+/// What `run.ps1` printed last, which kubelet keeps as the message of a container that failed. One that was killed has
+/// not printed it.
+fn failed(ended: &Terminated, restarts: u32) -> Failed {
     let last = ended.message.lines().rev().find_map(|line| line.trim().strip_prefix("result: "));
     let said = last.and_then(|line| serde_json::from_str::<Value>(line).ok());
     let field = |name: &str| Some(said.as_ref()?[name].as_str()?.to_owned());
-    Cause {
-        id: field("id").unwrap_or_else(|| format!("exit code {}", ended.exit_code)),
+    let id = field("id");
+    let is_lost = restarts + 1 < TRIES && id.as_deref().is_none_or(|id| WITHOUT_END.contains(&id));
+    let cause = Cause {
+        id: id.unwrap_or_else(|| format!("exit code {}", ended.exit_code)),
         what: field("what").unwrap_or_else(|| ended.message.lines().last().unwrap_or_default().trim().to_owned()),
-    }
+    };
+    Failed { cause, is_lost }
 }
 
 fn vni(metadata: &Metadata, annotation: &str) -> Option<Vni> {

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::found::{Cause, DaemonSet, Fleet, FleetPod};
+use super::found::{Cause, DaemonSet, Failed, Fleet, FleetPod};
 use super::objects::{IDLE, WAVE};
 use super::vni::{self, FleetVni};
 
@@ -17,7 +17,8 @@ pub enum WaveState {
     Waiting,
     Rolling,
     Paused,
-    /// As many nodes failed as may be out at once, so no further node begins.
+    /// As many nodes failed as may be out at once, so no further node begins. A node whose run was lost does not count:
+    /// its kubelet tries again, and the next container resumes the run.
     Stopped,
     Done,
 }
@@ -84,15 +85,16 @@ pub fn status(namespace: &str, fleet: &Fleet, now: Timestamp) -> FleetStatus {
         let of_wave = |pod: &&FleetPod| pod.metadata.labels.get(WAVE).is_some_and(|wave| wave == set.wave());
         let all: Vec<&FleetPod> = fleet.pods.iter().filter(of_wave).collect();
         let hash = fleet.hash(set);
-        let (mut done, mut failed, mut new) = (0, 0, 0);
+        let (mut done, mut failed, mut lost, mut new) = (0, 0, 0, 0);
         let mut changed = Vec::new();
         for pod in all.iter().filter(|pod| pod.is_current(set, hash)) {
             new += 1;
             if pod.is_ready() {
                 done += 1;
                 changed.extend(pod.changed());
-            } else if let Some(cause) = pod.failure() {
+            } else if let Some(Failed { cause, is_lost }) = pod.failure() {
                 failed += 1;
+                lost += usize::from(is_lost);
                 causes.entry(cause).or_default().push(pod.node().to_owned());
             }
         }
@@ -104,7 +106,7 @@ pub fn status(namespace: &str, fleet: &Fleet, now: Timestamp) -> FleetStatus {
             WaveState::Done
         } else if set.is_paused() {
             WaveState::Paused
-        } else if failed > 0 && failed >= limit.of(nodes) {
+        } else if failed > lost && failed - lost >= limit.of(nodes) {
             WaveState::Stopped
         } else {
             WaveState::Rolling
@@ -302,6 +304,26 @@ mod tests {
         assert_eq!((status.waves[0].state, status.waves[0].failed), (WaveState::Stopped, 2));
         let ids: Vec<&str> = status.failures.iter().map(|failure| failure.id.as_str()).collect();
         assert_eq!(ids, ["ImagePullBackOff", "ReleaseDigestMismatch"]);
+    }
+
+    #[test]
+    fn a_wave_continues_while_a_lost_run_may_be_resumed() {
+        let mut set = set("all", 1, "new", "RollingUpdate", 2);
+        set.metadata.annotations.insert(MAX_UNAVAILABLE.into(), "1".into());
+        let state = |message: &str, restarts: u32| {
+            let mut status = failed(message);
+            status["initContainerStatuses"][0]["restartCount"] = restarts.into();
+            let judged = judged(&[set.clone()], &[pod("all", "a", "new", status), pod("all", "b", "old", ready())]);
+            (judged.waves[0].state, judged.waves[0].failed, judged.failures.len())
+        };
+        let result = |id: &str| format!("result: {{\"id\":\"{id}\",\"what\":\"what\"}}\n");
+        // Named as failed, but nobody has to do anything.
+        for lost in [&result("InterruptedRun"), &result("RunInProgress"), &result("Busy"), "run r on A: apply"] {
+            assert_eq!(state(lost, 0), (WaveState::Rolling, 1, 1), "{lost}");
+            assert_eq!(state(lost, 4), (WaveState::Stopped, 1, 1), "{lost}: five times");
+        }
+        // The node has answered.
+        assert_eq!(state(RESULT, 0), (WaveState::Stopped, 1, 1));
     }
 
     #[test]

@@ -209,7 +209,8 @@ fn left(fleet: &Fleet, namespace: &str, wave: &str, begun: &mut Begun) -> Result
         WaveState::Rolling | WaveState::Waiting => {
             let eta =
                 found.eta_seconds.map_or_else(String::new, |seconds| format!(", about {} left", minutes(seconds)));
-            Ok(Some(format!(": {} of {} done{eta}", found.done, found.nodes)))
+            let failed = if found.failed == 0 { String::new() } else { format!(", {} failed", found.failed) };
+            Ok(Some(format!(": {} of {} done{failed}{eta}", found.done, found.nodes)))
         }
     }
 }

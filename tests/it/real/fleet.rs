@@ -6,16 +6,17 @@ use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::Stdio;
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use calicoctl_win::cluster::Cluster;
 use calicoctl_win::settings::Limits;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::api_server::{free_ports, until};
-use super::cluster::{NODE, RealCluster, V1};
-use super::kwok::{Failure, Kubelets, LABEL, Runs};
+use super::cluster::{NEIGHBOUR, NODE, RealCluster, V1};
+use super::kwok::{CODE, Failure, Kubelets, LABEL, MESSAGE, Runs};
 use super::parts::part;
 use crate::lab::{Lab, Output};
 
@@ -34,6 +35,13 @@ pub fn is_ready(pod: &Value) -> bool {
     let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
     pod["metadata"].get("deletionTimestamp").is_none()
         && conditions.iter().any(|one| one["type"] == "Ready" && one["status"] == "True")
+}
+
+/// KWOK has started the container `apply` of a pod on a node on which runs are made, and it has not ended.
+pub fn starts(pod: &Value) -> bool {
+    pod["metadata"].get("deletionTimestamp").is_none()
+        && !pod["status"]["initContainerStatuses"][0]["state"]["running"].is_null()
+        && pod["metadata"]["annotations"].get(CODE).is_none()
 }
 
 pub struct Fleet {
@@ -104,6 +112,33 @@ impl Fleet {
     /// The runs that were held end.
     pub fn release(&mut self) {
         self.kubelets.release(&self.cluster.server);
+    }
+
+    /// Makes the kubeconfig `other` of another admin, so that the audit log says who asked.
+    pub fn with_other_admin(&self) {
+        let user = format!("--user={NEIGHBOUR}");
+        self.cluster.kubectl(&["create", "clusterrolebinding", NEIGHBOUR, "--clusterrole=cluster-admin", &user], "");
+        fs::write(self.cluster.lab.path("other"), self.cluster.server.kubeconfig_of(NEIGHBOUR)).unwrap();
+    }
+
+    /// Starts `fleet apply`, which another thread waits for.
+    fn begin(&self, words: &str) -> JoinHandle<Output> {
+        let command = self.cluster.lab.command(&format!("{words} --kubeconfig admin -o json"));
+        thread::spawn(move || Output::of("fleet apply", command))
+    }
+
+    /// Ends the run that is in progress on a node, one of those on which runs are made, with this code and these last
+    /// lines.
+    fn end_run(&self, node: &str, code: i32, message: &str) {
+        let annotations = json!({ CODE: code.to_string(), MESSAGE: message });
+        until(&format!("a run on {node}"), || {
+            let pods = self.cluster.server.get(PODS);
+            let mut pods = pods["items"].as_array().unwrap().iter();
+            let pod = pods.find(|pod| pod["spec"]["nodeName"] == node && starts(pod))?;
+            let path = format!("{PODS}/{}", pod["metadata"]["name"].as_str().unwrap());
+            let patch = json!({ "metadata": { "annotations": annotations } });
+            self.cluster.server.client().merge_patch::<_, Value>(&path, &patch).ok()
+        });
     }
 
     /// The revisions that pods were ready with: a node each.
@@ -208,8 +243,7 @@ fn a_pause_lets_no_further_node_begin_and_the_same_command_continues() {
     let _done = fleet.run(&Fleet::change("apply", "node.yaml", "1 -y")).exits(0);
     fleet.hold();
     let words = Fleet::change("apply", "vni.yaml", "2 -y");
-    let waiting = fleet.cluster.lab.command(&format!("{words} --kubeconfig admin -o json"));
-    let waiting = thread::spawn(move || Output::of("fleet apply", waiting));
+    let waiting = fleet.begin(&words);
     until("the canaries to begin", || (fleet.status()["waves"][0]["in_progress"] != 0).then_some(()));
     let paused = fleet.run("fleet pause").exits(0).json();
     assert_eq!(paused["changed"], true);
@@ -231,6 +265,66 @@ fn a_pause_lets_no_further_node_begin_and_the_same_command_continues() {
     let _done = fleet.run(&words).exits(0);
     let status = fleet.status();
     assert!(status["waves"].as_array().unwrap().iter().all(|wave| wave["state"] == "Done"), "{status:#}");
+}
+
+#[test]
+fn a_lost_run_is_waited_for_and_a_pause_stops_the_controller_within_five_seconds() {
+    const LOST: &str = "node-01";
+    let Some(fleet) = Fleet::start(&Runs { made: vec![LOST.into()], ..Runs::default() }) else { return };
+    let first = fleet.begin(&Fleet::change("apply", "node.yaml", "1 -y"));
+    fleet.end_run(LOST, 0, "");
+    let _done = first.join().unwrap().exits(0);
+
+    // One at a time: a failure would end the command.
+    let one_at_a_time = |words: String| words.replace(AT_ONCE, "--max-unavailable 1");
+    let change = fleet.begin(&one_at_a_time(Fleet::change("apply", "vni.yaml", "2 -y")));
+    fleet.end_run(LOST, 1, "result: {\"id\":\"InterruptedRun\",\"what\":\"the run was interrupted\"}\n");
+    let lost = until("the lost run", || Some(fleet.status()).filter(|status| status["failures"] != json!([])));
+    assert_eq!(lost["failures"][0]["id"], "InterruptedRun", "{lost:#}");
+    assert_eq!((&lost["waves"][0]["state"], &lost["waves"][0]["failed"]), (&json!("Rolling"), &json!(1)), "{lost:#}");
+    // The kubelet starts the container again, which resumes it.
+    fleet.end_run(LOST, 0, "");
+
+    fleet.with_other_admin();
+    until("the second wave to begin", || (fleet.status()["waves"][1]["done"].as_u64() > Some(2)).then_some(()));
+    let paused = fleet.cluster.lab.bare("fleet pause --kubeconfig other -o json").exits(0).json();
+    assert_eq!(paused["changed"], true);
+    let said = change.join().unwrap().exits(1).json();
+    assert_eq!(said["error"]["id"], "FleetPaused", "{said:#}");
+    // The clock is the audit log's.
+    let of = |line: &Value| line["requestReceivedTimestamp"].as_str().unwrap().parse::<Timestamp>().unwrap();
+    let audit = until("more than 5 s after the pause", || {
+        let audit = fleet.cluster.audit();
+        let mut asked = audit.iter().filter(|line| {
+            line["user"]["username"] == NEIGHBOUR
+                && line["verb"] == "patch"
+                && line["objectRef"]["resource"] == "daemonsets"
+        });
+        let asked = of(asked.next()?);
+        // A controller that continued would have changed more pods by then.
+        fleet.cluster.server.get(PODS);
+        (of(audit.last()?).duration_since(asked) > SignedDuration::from_secs(10)).then_some((asked, audit))
+    });
+    let (asked, audit) = audit;
+    let mut after: Vec<SignedDuration> = audit
+        .iter()
+        .filter(|line| {
+            line["user"]["username"] == "system:serviceaccount:kube-system:daemon-set-controller"
+                && line["objectRef"]["resource"] == "pods"
+                && ["create", "delete"].iter().any(|verb| line["verb"] == *verb)
+        })
+        .map(|line| of(line).duration_since(asked))
+        .collect();
+    after.sort_unstable();
+    println!("the last pod is created or deleted {:?} after the request to pause", after.last().unwrap());
+    assert!(after.len() > NODES && *after.last().unwrap() <= SignedDuration::from_secs(5), "{after:?}");
+    let left = fleet.status();
+    assert_eq!(
+        (&left["waves"][1]["state"], &left["waves"][1]["in_progress"]),
+        (&json!("Paused"), &json!(0)),
+        "{left:#}"
+    );
+    assert!(left["waves"][1]["done"].as_u64().unwrap() < (NODES - CANARIES) as u64, "it was not at its end: {left:#}");
 }
 
 /// By hand, for docs/performance.md: `cargo test --test it -- --ignored --nocapture five_thousand`.

@@ -15,7 +15,7 @@ use calicoctl_win::settings::Limits;
 use serde_json::{Value, json};
 
 use super::api_server::until;
-use super::fleet::{Fleet, NODES, PODS, is_ready};
+use super::fleet::{Fleet, NODES, PODS, is_ready, starts};
 use super::kwok::{CODE, LABEL, MESSAGE, Runs};
 use crate::lab::Lab;
 use crate::stories::boot::with_kubelets_kubeconfig;
@@ -142,13 +142,6 @@ impl Drop for Containers {
             let _ended = thread.join();
         }
     }
-}
-
-/// KWOK has started the container `apply`, and it has not ended.
-fn starts(pod: &Value) -> bool {
-    pod["metadata"].get("deletionTimestamp").is_none()
-        && !pod["status"]["initContainerStatuses"][0]["state"]["running"].is_null()
-        && pod["metadata"]["annotations"].get(CODE).is_none()
 }
 
 impl Node {

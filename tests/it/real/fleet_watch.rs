@@ -1,6 +1,5 @@
 //! `fleet apply` and `fleet status --watch` on a real cluster whose API server restarts.
 
-use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
@@ -38,10 +37,7 @@ fn documents(output: impl std::io::Read + Send + 'static) -> Arc<Mutex<Vec<Value
 fn a_rollout_is_followed_by_watches_while_the_api_server_restarts() {
     let Some(mut fleet) = Fleet::start(&Runs::default()) else { return };
     let _done = fleet.run(&Fleet::change("apply", "node.yaml", "1 -y")).exits(0);
-    // Another admin, so that the audit log says who asked.
-    let user = format!("--user={NEIGHBOUR}");
-    fleet.cluster.kubectl(&["create", "clusterrolebinding", NEIGHBOUR, "--clusterrole=cluster-admin", &user], "");
-    fs::write(fleet.cluster.lab.path("other"), fleet.cluster.server.kubeconfig_of(NEIGHBOUR)).unwrap();
+    fleet.with_other_admin();
     let mark = fleet.cluster.audit().len();
 
     let mut watch = fleet.cluster.lab.command("fleet status --watch -o ndjson --kubeconfig other");
