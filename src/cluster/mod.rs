@@ -56,7 +56,7 @@ pub use self::joining::{CertificateRequest, RequestState};
 pub use self::kubeconfig::{
     EXEC_PLUGIN, PLUGIN_CANNOT_START, PLUGIN_TIMED_OUT, files_of, read_file as read_kubeconfig, server_of,
 };
-pub use self::node::{CORDONED_BY, Note, absent};
+pub use self::node::{CORDONED_BY, Note, RESULT, absent};
 pub use self::pods::PodOnNode;
 pub use self::policies::lint_etcd;
 pub use self::prepare::{Patch, Preparation, Wishes};

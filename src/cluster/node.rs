@@ -61,7 +61,10 @@ impl Cluster {
         match (id, state) {
             (Id::Cordon(name), Some(State::Cordon { run })) => self.cordon(name, run.as_deref()).map(drop),
             (Id::Cordon(name), None) => self.uncordon(name).map(drop),
-            (Id::Achieved(name), None) => self.annotate_node(name, &[(ACHIEVED.to_owned(), None)].into()).map(drop),
+            (Id::Achieved(name), None) => {
+                let ours = [ACHIEVED, RESULT].map(|annotation| (annotation.to_owned(), None));
+                self.annotate_node(name, &ours.into()).map(drop)
+            }
             (Id::Achieved(name), Some(State::Achieved(digest))) => {
                 self.annotate_node(name, &[(ACHIEVED.to_owned(), Some(digest.clone()))].into()).map(drop)
             }
@@ -190,6 +193,9 @@ pub const CORDONED_BY: &str = "calicoctl-win/cordoned-by";
 
 /// The Node's annotation with the digest of the settings that were applied: it shows which nodes of a fleet are done.
 pub const ACHIEVED: &str = "calicoctl-win/settings";
+
+/// The Node's annotation with the result of the last run of a fleet on it.
+pub const RESULT: &str = "calicoctl-win/result";
 
 /// Whether a condition is the one by which Calico reports that a Node's network is up.
 pub(super) fn is_calico_up(kind: &str, reason: Option<&str>) -> bool {

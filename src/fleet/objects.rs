@@ -33,6 +33,9 @@ pub(super) const MAX_UNAVAILABLE: &str = "calicoctl-win/max-unavailable";
 /// The annotation of the pods with the digest of what they install.
 pub(super) const REVISION: &str = "calicoctl-win/revision";
 
+/// The variable of the pods with the same, which the run writes to its Node with its result.
+pub const REVISION_VARIABLE: &str = "CALICO_WIN_FLEET_REVISION";
+
 /// The annotation of a DaemonSet and of its pods with the VNI that the config sets. Of the DaemonSet it remains when its
 /// pods are returned to an earlier revision.
 pub(super) const VNI: &str = "calicoctl-win/vni";
@@ -176,7 +179,10 @@ pub fn daemon_set(rollout: &Rollout, wave: &Wave, order: usize) -> Value {
     pod["affinity"] = wave.affinity();
     let apply = &mut pod["initContainers"][0];
     apply["image"] = rollout.image.as_str().into();
-    apply["env"] = json!([{ "name": "API_SERVER", "value": rollout.api_server }]);
+    apply["env"] = json!([
+        { "name": "API_SERVER", "value": rollout.api_server },
+        { "name": REVISION_VARIABLE, "value": rollout.revision() },
+    ]);
     pod["containers"][0]["image"] = rollout.image.as_str().into();
     pod["volumes"] = json!([{ "name": "config", "secret": { "secretName": rollout.secret() } }]);
     set

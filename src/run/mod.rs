@@ -31,6 +31,7 @@ mod lease;
 pub(crate) mod login;
 mod lost_pods;
 pub(crate) mod node_object;
+mod node_result;
 pub(crate) mod node_status;
 pub(crate) mod open;
 pub(crate) mod options;

@@ -15,7 +15,7 @@ use super::open::Opened;
 use super::options::DrainFlags;
 use super::sources::Choice;
 use super::verb::{Aim, Lease, Row};
-use super::{Ending, drain, engine, lease, session0};
+use super::{Ending, drain, engine, lease, node_result, session0};
 use crate::apply::converge::{self, Change};
 use crate::apply::journal::Terms;
 use crate::apply::lock::Lock;
@@ -128,6 +128,21 @@ pub(crate) fn run<V: Verb>(
 ) -> Result<Ending> {
     let Opened { mut node, context, lock } = app.open(row, choice)?;
     let op = &mut Operation { app, context: &context, node: &mut *node, row };
+    let revision = node_result::revision().filter(|_| lock.is_some());
+    let ended = go_through(op, lock, gather);
+    if let Some(revision) = revision {
+        node_result::tell(op, &revision, &ended);
+    }
+    ended
+}
+
+/// Goes through the stages. Without the lock it is a dry run.
+fn go_through<V: Verb>(
+    op: &mut Operation<'_>,
+    lock: Option<Lock>,
+    gather: impl FnOnce(&mut Operation<'_>) -> Result<V>,
+) -> Result<Ending> {
+    let row = op.row;
     let mut verb = gather(op)?;
     let Some(lock) = lock else {
         verb.show(op)?;

@@ -17,12 +17,15 @@ use serde_json::{Value, json};
 use super::api_server::until;
 use super::fleet::{Fleet, NODES, PODS, is_ready, starts};
 use super::kwok::{CODE, LABEL, MESSAGE, Runs};
-use crate::lab::Lab;
+use crate::lab::{Lab, Output};
 use crate::stories::boot::with_kubelets_kubeconfig;
 use crate::stories::hostprocess::{after, detached, lab};
 
 /// How much kubelet keeps of a container's last lines.
 const KEPT: usize = 2048;
+
+/// The variable of a pod with the revision that it installs.
+const REVISION: &str = "CALICO_WIN_FLEET_REVISION";
 
 const CHANGED: &str = "registry.example.com/calicoctl-win:2";
 
@@ -157,7 +160,9 @@ impl Node {
         self.lab.write("node.yaml", config);
         let arguments: Vec<&str> = apply["args"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
         let fault = self.fault(apply["image"] == CHANGED);
-        let (code, lines) = self.run_script(&arguments.join(" "), fault);
+        let mut variables = apply["env"].as_array().unwrap().iter();
+        let revision = variables.find(|one| one["name"] == REVISION).and_then(|one| one["value"].as_str()).unwrap();
+        let (code, lines) = self.run_script(&arguments.join(" "), revision, fault);
         if code != 0 {
             self.causes.lock().unwrap().push(lines.lines().last().unwrap().to_owned());
         }
@@ -170,6 +175,12 @@ impl Node {
         let _said = client.merge_patch::<_, Value>(&path, &json!({ "metadata": { "annotations": annotations } }));
     }
 
+    /// What the last run wrote to its Node.
+    fn result(&self) -> Value {
+        let node = self.lab.object("nodes", "win-a1").unwrap();
+        serde_json::from_str(node["metadata"]["annotations"]["calicoctl-win/result"].as_str().unwrap()).unwrap()
+    }
+
     fn fault(&self, is_changed: bool) -> &'static str {
         let first = is_changed && self.tries.fetch_add(1, Ordering::SeqCst) == 0;
         match self.fate {
@@ -180,7 +191,13 @@ impl Node {
     }
 
     /// What `run.ps1` does: the exit code and the lines.
-    fn run_script(&self, arguments: &str, fault: &str) -> (i32, String) {
+    fn run_script(&self, arguments: &str, revision: &str, fault: &str) -> (i32, String) {
+        let start = || {
+            let words = detached(arguments);
+            let mut command = self.lab.command(&format!("{words} --sandbox node"));
+            command.env(REVISION, revision).env("CALICO_WIN_SANDBOX_FAULT", fault);
+            Output::of(&words, command)
+        };
         let line = |result: &Value| {
             let error = &result["error"];
             let (id, what) = match error {
@@ -189,10 +206,10 @@ impl Node {
             };
             format!("result: {}\n", json!({ "exit_name": result["exit_name"], "id": id, "what": what }))
         };
-        let mut started = self.lab.fails_at(fault, &detached(arguments));
+        let mut started = start();
         while started.code == 14 {
             self.end_hung();
-            started = self.lab.fails_at(fault, &detached(arguments));
+            started = start();
         }
         if started.code != 0 {
             let result = line(&started.json());
@@ -299,6 +316,16 @@ fn every_node_of_a_change_that_is_killed_hangs_or_fails_has_the_old_or_the_new_v
         };
         assert_eq!(first.is_some(), !causes.is_empty(), "{name}: {causes:#?}");
         assert!(first.is_none_or(|first| causes[0].contains(first)), "{name}: {causes:#?}");
+        let result = node.result();
+        assert!(result.to_string().len() < 1024, "{result}");
+        assert_eq!(
+            (&result["vni"], result["exit"] == 0),
+            (&json!(vnis[name.as_str()]), result["id"].is_null()),
+            "{name}"
+        );
+        if new(name) {
+            assert_eq!((&result["revision"], &result["exit"]), (&status["revision"], &json!(0)), "{name}: {result}");
+        }
         // Another try resumes what was killed or hung.
         let again = matches!(node.fate, Fate::Killed(_) | Fate::Hung(_));
         assert!(if again { tries > 1 } else { tries <= 1 || !causes.is_empty() }, "{name}: {tries}");

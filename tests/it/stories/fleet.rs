@@ -5,7 +5,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
 use super::schemas;
-use crate::lab::Lab;
+use crate::lab::{Lab, Output};
 
 /// What names the rollout, as a command has it.
 const ROLLOUT: &str = "--image host/c:1 --api-server https://192.0.2.10:6443";
@@ -64,6 +64,46 @@ fn a_config_that_names_one_machine_is_refused_for_many() {
         "spec: {calico: {version: v3.32.1}, kubernetes: {nodeName: auto}, calicoNetwork: {nodeAddress: first-found}}\n",
     );
     let _rendered = rendered(&lab, "-c node.yaml");
+}
+
+#[test]
+fn the_result_of_a_run_is_on_its_node_until_calico_is_removed() {
+    let lab = Lab::installed();
+    let result = || -> Value {
+        let node = lab.object("nodes", "win-a1").unwrap();
+        node["metadata"]["annotations"]["calicoctl-win/result"]
+            .as_str()
+            .map_or(Value::Null, |text| serde_json::from_str(text).unwrap())
+    };
+    // The variable is that of the pods.
+    let run = |words: &str, fault: &str| {
+        let mut command = lab.command(&format!("{words} -o json --sandbox node"));
+        command.env("CALICO_WIN_FLEET_REVISION", "0123456789ab").env("CALICO_WIN_SANDBOX_FAULT", fault);
+        Output::of(words, command).json()
+    };
+    let vni = "apply -y --set calicoNetwork.vxlan.vxlanVNI=5000";
+    let _by_hand = lab.run("reconfigure -y --set calicoNetwork.vxlan.vxlanVNI=6000").exits(0);
+    assert_eq!(result(), Value::Null, "only a pod's run writes it");
+    let done = run(vni, "");
+    let wanted = json!({
+        "revision": "0123456789ab", "run": done["run"], "exit": 0, "id": null, "generation": 3, "vni": 5000,
+    });
+    assert_eq!(result(), wanted, "{done:#}");
+    // Nothing to do is a result, too.
+    let again = run(vni, "");
+    assert_eq!((&result()["run"], &again["changed"]), (&again["run"], &json!(false)));
+
+    let reverted = run(&vni.replace("5000", "7000"), "put running CalicoFelix=fail");
+    let failed = result();
+    assert_eq!((&failed["exit"], &failed["id"]), (&reverted["exit_code"], &reverted["error"]["id"]), "{failed:#}");
+    assert_eq!((&failed["exit"], &failed["generation"], &failed["vni"]), (&json!(9), &json!(3), &json!(5000)));
+    // Also before anything is changed.
+    let refused = run("apply -y --release v9.9.9", "");
+    assert_eq!((&result()["run"], &result()["exit"]), (&refused["run"], &refused["exit_code"]), "{refused:#}");
+    assert_ne!(refused["exit_code"], 0, "{refused:#}");
+
+    let _removed = lab.run("uninstall -y").exits(0);
+    assert_eq!(result(), Value::Null);
 }
 
 /// A change of the VNI of four nodes: two are done, one is being changed, and one failed.
