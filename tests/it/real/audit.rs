@@ -12,6 +12,8 @@ use super::cluster::RealCluster;
 #[derive(Debug)]
 pub struct Request {
     pub verb: String,
+    /// Empty for what is no resource, such as the server's version.
+    pub resource: String,
     pub uri: String,
     pub code: u64,
 }
@@ -82,6 +84,7 @@ impl RealCluster {
                     open.remove(&id);
                     asked.push(Request {
                         verb: line["verb"].as_str().unwrap().into(),
+                        resource: line["objectRef"]["resource"].as_str().unwrap_or_default().into(),
                         uri: line["requestURI"].as_str().unwrap().into(),
                         code: line["responseStatus"]["code"].as_u64().unwrap_or_default(),
                     });

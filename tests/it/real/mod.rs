@@ -11,6 +11,7 @@ mod cluster;
 mod etcd;
 mod fleet;
 mod fleet_page;
+mod fleet_requests;
 mod fleet_runs;
 mod fleet_watch;
 mod hostprocess;
