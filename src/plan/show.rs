@@ -14,7 +14,7 @@ use crate::calico::services::is_ours;
 use crate::calico::{networks, nssm};
 use crate::item::{Access, FirewallRule, Id, IpConfig, Network, RegValue, Service, StartType, State, Tree};
 use crate::values::{Sha256, count, joined};
-use crate::version::CalicoVersion;
+use crate::version::{CalicoVersion, KubernetesVersion};
 
 /// What a plan interrupts, least first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -72,6 +72,31 @@ impl Downgrade {
 impl fmt::Display for Downgrade {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "! DOWNGRADE  Calico {} -> {}", self.from, self.to)
+    }
+}
+
+/// A change of kubelet to another minor version. Kubernetes supports it only without pods (reference: its version skew
+/// policy, "drain pods from that node").
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct KubeletMinor {
+    pub from: KubernetesVersion,
+    pub to: KubernetesVersion,
+}
+
+impl KubeletMinor {
+    /// None if the minor version stays the same.
+    pub fn between(from: KubernetesVersion, to: KubernetesVersion) -> Option<Self> {
+        (from.minor != to.minor).then_some(Self { from, to })
+    }
+}
+
+impl fmt::Display for KubeletMinor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "kubelet {} -> {} is another minor version, which Kubernetes supports only without pods",
+            self.from, self.to
+        )
     }
 }
 
@@ -139,6 +164,10 @@ pub struct Plan {
     pub disruption: Disruption,
     /// Pods must leave the node first; `install` refuses.
     pub needs_drain: bool,
+    /// kubelet gets another minor version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(default)]
+    pub kubelet_minor: Option<KubeletMinor>,
     pub needs_reboot: bool,
     /// Running pods may lose TCP connections, because Felix restarts: it programs their rules again, which can reset them
     /// (reference: Calico's page on limitations of Windows). False if they lose their network.
@@ -285,6 +314,17 @@ impl Plan {
         Self { downgrade: Downgrade::between(from, to), ..self }
     }
 
+    /// The same plan, with kubelet's change to another minor version.
+    #[must_use]
+    pub fn with_kubelet(self, kubelet_minor: Option<KubeletMinor>) -> Self {
+        Self { needs_drain: self.needs_drain || kubelet_minor.is_some(), kubelet_minor, ..self }
+    }
+
+    /// Whether pods lose their network.
+    pub fn replaces_network(&self) -> bool {
+        self.interrupts(Disruption::Pods)
+    }
+
     /// `12 to create, 1 to update, 0 to delete`.
     pub fn counts(&self) -> String {
         let count = |wanted| self.changes.iter().filter(|change| change.action == wanted).count();
@@ -330,6 +370,9 @@ impl Plan {
         };
         let (counts, all, down) = (self.counts(), self.about_seconds, self.about_seconds_down);
         text.push_str(&format!("\nPlan: {counts}.\nDisruption: {disruption}.{drain}\n"));
+        if let Some(kubelet) = &self.kubelet_minor {
+            text.push_str(&format!("{kubelet}.\n"));
+        }
         text.push_str(self.adopted_text());
         if self.resets_connections {
             text.push_str(&format!("{RESETS}.\n"));

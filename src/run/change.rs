@@ -478,7 +478,10 @@ impl Configured<'_> {
         if !plan.needs_drain {
             return drain::check(&plan.pods, &[], op.context.cluster(op.node)?);
         }
-        let what = "this change replaces the HNS network under the pods of this node";
+        let what = match &plan.kubelet_minor {
+            Some(kubelet) if !plan.replaces_network() => kubelet.to_string(),
+            _ => "this change replaces the HNS network under the pods of this node".into(),
+        };
         let same = if op.app.global.set.is_empty() { "" } else { ", with the same --set" };
         let hint = match (self.request.saved, self.kind) {
             (Some(file), _) => {

@@ -11,6 +11,7 @@ use super::context::Operation;
 use super::datastore;
 use super::drain;
 use super::health_gate::{self, Works};
+use super::kubernetes;
 use super::options::{DrainFlags, NetworkReset, Repair, Rollback};
 use super::pipeline::{self, Done, Planned, Verb, report};
 use super::prepare::{add_files_of, prepare};
@@ -119,10 +120,13 @@ fn planned(
         networks.cloned().collect()
     };
     let steps = converge::plan_with(op.node, standing, &receipt.target, &resets)?;
-    let mut plan = Plan::new(&steps, &receipt.target, true).between(standing.release(), &about.calico_version);
+    let effective = store::effective(op.node, receipt).ok().flatten();
+    let kubelet = effective.as_ref().and_then(kubernetes::version_in);
+    let mut plan = Plan::new(&steps, &receipt.target, true)
+        .between(standing.release(), &about.calico_version)
+        .with_kubelet(kubernetes::kubelet_minor(op.node, standing, &steps, kubelet)?);
     let name = about.node_name.to_string();
     plan.pods = drain::attached(op.app, op.context, op.node, (&name, Duration::MAX), &steps)?;
-    let effective = store::effective(op.node, receipt).ok().flatten();
     plan.settings_diff = settings_diff(op.node, standing.receipt(), &about, effective.as_ref());
     op.app.announce(&plan);
     let (target, flags) = (receipt.target.clone(), flags.clone());

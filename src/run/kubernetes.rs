@@ -1,13 +1,16 @@
 //! kubelet and kube-proxy, if the config installs them: which of the services are ours, their programs, and how kubelet
 //! joins.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use serde_json::Value;
 
 use super::context::Operation;
 use super::login::on_this_machine;
 use crate::apply::joining::{self, has_joined};
+use crate::apply::standing::Standing;
 use crate::apply::store;
 use crate::calico::kubernetes::{self, BootstrapToken, Joining, program, program_path};
 use crate::calico::services::{Role, is_ours};
@@ -17,7 +20,9 @@ use crate::fault::{Exit, Fault};
 use crate::item::{Id, State};
 use crate::node::Node;
 use crate::paths::{containerd, kubernetes as paths};
+use crate::plan::Step;
 use crate::plan::kubernetes::{Bootstrap, KubernetesFiles};
+use crate::plan::show::KubeletMinor;
 use crate::release::bundle::Bundle;
 use crate::release::programs as sources;
 use crate::settings::{CaCertHash, Connection, Containerd, KubernetesNode, Programs, Resolved};
@@ -177,6 +182,34 @@ impl Kubernetes {
 fn said_version(node: &dyn Node, program: &Path) -> Result<Option<KubernetesVersion>> {
     let said = node.ask(program, &["--version"])?.unwrap_or_default();
     Ok(said.split_whitespace().find_map(|word| word.parse().ok()))
+}
+
+/// Whether these steps change kubelet, if it is ours, to another minor version. `to`: the version that they bring.
+///
+/// # Errors
+/// When the node cannot be read.
+pub(crate) fn kubelet_minor(
+    node: &dyn Node,
+    standing: &Standing,
+    steps: &[Step],
+    to: Option<KubernetesVersion>,
+) -> Result<Option<KubeletMinor>> {
+    let path = program_path(Role::Kubelet);
+    let file = Id::File(path.clone());
+    let replaces = |step: &Step| matches!(step, Step::Put { id, before: Some(_), after: Some(_) } if *id == file);
+    let receipt = standing.receipt().filter(|receipt| receipt.target.world.contains_key(&file));
+    let (Some(receipt), Some(to), true) = (receipt, to, steps.iter().any(replaces)) else { return Ok(None) };
+    // One that was replaced by hand says its own version; one that does not run has that of the config.
+    let from = match said_version(node, &node.disk(&path)).ok().flatten() {
+        Some(said) => Some(said),
+        None => store::effective(node, receipt)?.as_ref().and_then(version_in),
+    };
+    Ok(from.and_then(|from| KubeletMinor::between(from, to)))
+}
+
+/// The version of kubelet in an effective config.
+pub(crate) fn version_in(effective: &BTreeMap<String, Value>) -> Option<KubernetesVersion> {
+    effective.get("spec.kubernetes.node.version")?.as_str()?.parse().ok()
 }
 
 /// The current program, if it is ours, unchanged and of the wanted version; else the one that the config names.

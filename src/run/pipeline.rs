@@ -283,11 +283,16 @@ impl Planned {
         };
         if !wanted.unwrap_or(needs) {
             if needs {
-                op.app.warn(
-                    "NotDrained",
-                    "the pods on this node lose their network: those with a controller are deleted, so that it re-creates \
-                     them; the others must be deleted by hand",
-                );
+                if let Some(kubelet) = &self.plan.kubelet_minor {
+                    op.app.warn("NotDrained", format!("the pods on this node stay: {kubelet}"));
+                }
+                if self.plan.kubelet_minor.is_none() || self.plan.replaces_network() {
+                    op.app.warn(
+                        "NotDrained",
+                        "the pods on this node lose their network: those with a controller are deleted, so that it \
+                         re-creates them; the others must be deleted by hand",
+                    );
+                }
             }
             return Ok(());
         }

@@ -146,6 +146,8 @@ pub(crate) fn prepare(
     plan.pods = drain::attached(op.app, context, op.node, (&name, Duration::MAX), &steps)?;
     // Also on a node that the scripts made: what no DaemonSet makes again must move away first.
     let moves = plan.pods.iter().any(|pod| matches!(pod.disposition, Disposition::Moved | Disposition::Unknown));
+    let version = settings.kubernetes_node.as_ref().map(|node| node.version);
+    plan = plan.with_kubelet(kubernetes::kubelet_minor(op.node, standing, &steps, version)?);
     plan.needs_drain |= moves || restarts_on_another_network(op.node, standing, settings, &steps)?;
     if let Some(why) = cluster_facts.node.as_ref().and_then(health_gate::not_ready_by_others) {
         op.app.warn("NodeNotReady", format!("Node {name} is not Ready: {why}"));

@@ -14,6 +14,7 @@ use super::cordon::{self, After};
 use super::ending::Outcome;
 use super::engine;
 use super::health_gate::Works;
+use super::kubernetes;
 use super::options::{Confirm, DrainFlags};
 use super::pending_work;
 use super::pipeline::{self, Done, Verb, report};
@@ -27,6 +28,7 @@ use crate::apply::journal::Terms;
 use crate::apply::lock::Lock;
 use crate::apply::receipt::Receipt;
 use crate::apply::standing::{Applied, Standing};
+use crate::apply::store;
 use crate::cluster::{DrainOptions, Note};
 use crate::fault::{Exit, Fault};
 use crate::item::Id;
@@ -317,7 +319,10 @@ fn bring_back(op: &mut Operation<'_>, trial: &Trial) -> Result<Applied> {
     }
     let (target, run) = (&former.target, op.app.run.clone());
     let steps = converge::plan(op.node, &standing, target)?;
-    let plan = Plan::new(&steps, target, true).between(standing.release(), &about.calico_version);
+    let kubelet = store::effective(op.node, former).ok().flatten().as_ref().and_then(kubernetes::version_in);
+    let plan = Plan::new(&steps, target, true)
+        .between(standing.release(), &about.calico_version)
+        .with_kubelet(kubernetes::kubelet_minor(op.node, &standing, &steps, kubelet)?);
     op.app.announce(&plan);
     op.app.reporter.tell(&plan.text(op.app.global.verbose > 0));
     let object = op.context.object(op.node, &trial.node, None);
@@ -336,7 +341,8 @@ fn bring_back(op: &mut Operation<'_>, trial: &Trial) -> Result<Applied> {
     });
     match drained {
         Err(error) if op.app.record().outcome != Outcome::HalfWay => {
-            op.app.warn("NotDrained", format!("pods remain on this node and lose their network: {error:#}"));
+            let lose = if plan.replaces_network() { " and lose their network" } else { "" };
+            op.app.warn("NotDrained", format!("pods remain on this node{lose}: {error:#}"));
             back(op, None)
         }
         ended => ended,

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::lab::{Lab, Output};
 
@@ -495,4 +495,60 @@ fn the_verbs_install_show_and_remove_both() {
     kube-proxy not a service of this machine
     result: OK (exit 0) changed=false reboot=false
     ");
+}
+
+/// A pod of a Deployment on the node, as kubelet runs it.
+fn with_a_pod(lab: &Lab) {
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": "web-1", "namespace": "demo", "uid": "web-1",
+            "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "rs", "controller": true}],
+        },
+        "spec": {"nodeName": "win-a1", "containers": [{"name": "web", "image": "web"}]},
+        "status": {"phase": "Running"},
+    });
+    lab.add_object("pods", pod);
+}
+
+/// Kubernetes supports another minor version of kubelet only without pods.
+#[test]
+fn kubelet_gets_another_minor_version_on_a_drained_node_only() {
+    let lab = bare();
+    config(&lab, "v1.34.1", "");
+    let _first = apply(&lab).exits(0);
+    with_a_pod(&lab);
+    let is_here = |lab: &Lab| lab.object("pods", "web-1").is_some();
+    let drained = |output: &Output| phases(output).iter().any(|phase| phase.starts_with("drain"));
+
+    config(&lab, "v1.34.2", "");
+    let plan = lab.run("plan -c node.yaml -o json").exits(0).json();
+    assert_eq!((&plan["needs_drain"], &plan["kubelet_minor"]), (&json!(false), &Value::Null), "{plan:#}");
+    assert!(!drained(&lab.run("apply -c node.yaml -y -o ndjson").exits(0)));
+    assert!(is_here(&lab), "a patch release moves no pod");
+
+    config(&lab, "v1.35.0", "");
+    let plan = lab.run("plan -c node.yaml").exits(0).stdout;
+    let why = "kubelet v1.34.2 -> v1.35.0 is another minor version, which Kubernetes supports only without pods";
+    assert!(plan.contains("Drain: needed.") && plan.contains(why), "{plan}");
+    let refused = lab.run("install -c node.yaml -y -o json");
+    assert_eq!(refused.json()["error"]["id"], "NeedsDrain", "{refused}");
+    assert_eq!(refused.json()["error"]["what"], why, "{refused}");
+
+    let never = lab.copy();
+    never.write("token", TOKEN);
+    config(&never, "v1.35.0", "");
+    let warned = never.run("apply -c node.yaml -y --drain=never").exits(0).stdout;
+    assert!(warned.contains(&format!("NotDrained: the pods on this node stay: {why}")), "{warned}");
+    assert!(!warned.contains("lose their network") && is_here(&never), "{warned}");
+
+    let upgraded = lab.run("upgrade -c node.yaml -y -o ndjson").exits(0);
+    assert!(drained(&upgraded) && !is_here(&lab), "{upgraded}");
+    assert_ne!(lab.object("nodes", "win-a1").unwrap()["spec"]["unschedulable"], true);
+    lab.healthy();
+
+    with_a_pod(&lab);
+    let back = lab.run("rollback -y -o ndjson").exits(0);
+    assert!(drained(&back) && !is_here(&lab), "{back}");
+    lab.healthy();
 }
