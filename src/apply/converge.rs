@@ -14,7 +14,7 @@ use super::observe::{observe, others_running};
 use super::receipt::{About, Receipt};
 use super::standing::{Applied, Standing};
 use super::steps::{Engine, changed_since_plan, comes_with_release, put_note};
-use super::{host_routes, renewal, retention, stale_files, store, user_files, waits};
+use super::{host_routes, renewal, retention, source_vip, stale_files, store, user_files, waits};
 use crate::calico::kubernetes;
 use crate::fault::{Exit, Fault};
 use crate::item::{Id, Network, State, World};
@@ -364,9 +364,41 @@ fn forward(mut engine: Engine<'_>, standing: &Standing, goal: &Target, proof: Pr
     owned.extend(journal.originals.clone());
     let whole = journal.header.goal(&target);
     engine.take(&whole)?;
+    let goal = &with_source_vip(&mut engine, standing, goal)?;
     open_endpoints(&mut engine, standing, goal)?;
     proof(engine.node, goal, engine.events)?;
     commit(engine, standing)
+}
+
+/// Once the network is there: sets kube-proxy's source VIP, as a part of the target from then on. Returns the goal with
+/// it.
+fn with_source_vip(engine: &mut Engine<'_>, standing: &Standing, goal: &Target) -> Result<Target> {
+    let Engine { node, journal, owned, .. } = engine;
+    let mut target = journal.header.target.clone();
+    let file = source_vip::set(*node, &mut target)?;
+    if target == journal.header.target {
+        return Ok(goal.clone());
+    }
+    if let Some(bytes) = file {
+        store::add(*node, &bytes)?;
+    }
+    let amended: Vec<Id> =
+        target.world.keys().filter(|id| target.world.get(id) != journal.header.target.world.get(id)).cloned().collect();
+    let mut header = journal.header.clone();
+    (header.target, header.touched) = (target, true);
+    *journal = Journal::begin(*node, header, journal.originals.clone())?;
+    for id in amended.into_iter().filter(|id| !owned.contains_key(id)) {
+        let original = original(*node, &id, &[])?;
+        journal.original(*node, &id, original.as_ref())?;
+    }
+    owned.extend(journal.originals.clone());
+    let mut goal = goal.clone();
+    source_vip::set(*node, &mut goal)?;
+    let whole = journal.header.goal(&goal);
+    let steps = missing_steps(*node, standing, &whole, &BTreeSet::new())?;
+    engine.replace_steps(steps);
+    engine.take(&whole)?;
+    Ok(goal)
 }
 
 /// Whether the Node was cordoned before this run. A cordon that an earlier run of ours left is ours to undo.

@@ -17,6 +17,7 @@ pub mod observe;
 pub mod receipt;
 pub mod renewal;
 pub mod retention;
+pub mod source_vip;
 mod stale_files;
 pub mod standing;
 pub mod steps;

@@ -88,11 +88,8 @@ impl<'a> Engine<'a> {
         // stopped, or its agent have written its own values.
         let agents = registry::agents_own();
         if !left.is_empty() && left.iter().all(|step| step.id().is_derived() || agents.contains(step.id())) {
-            let after = self.steps.split_off(self.proven);
-            self.proven = left.len();
-            self.steps = left;
+            self.replace_steps(left);
             self.take_steps(goal, 0..self.proven)?;
-            self.steps.extend(after);
             left = self::left(self.node, goal, &self.owned)?;
         }
         let Some(step) = left.first() else { return Ok(()) };
@@ -105,6 +102,14 @@ impl<'a> Engine<'a> {
                 step.id()
             ))
             .into())
+    }
+
+    /// Other steps up to the proof, instead of those that were taken.
+    pub fn replace_steps(&mut self, mut steps: Vec<Step>) {
+        let after = self.steps.split_off(self.proven);
+        self.proven = steps.len();
+        steps.extend(after);
+        self.steps = steps;
     }
 
     /// Waits for networks that existed when the plan was made and do not exist now: on its first start since boot,

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::order::{self, NODE_SERVICE, all_services, is_our_kubernetes, our_kubernetes_reads};
 use super::{Owned, Step, Target};
-use crate::calico::networks;
 use crate::calico::services::{KUBELET, is_ours};
+use crate::calico::{kube_proxy, networks};
 use crate::item::{Id, State, Tree, World};
 use crate::paths::containerd;
 
@@ -71,9 +71,15 @@ fn temporarily_managed(target: &Target, owned: &Owned) -> BTreeSet<String> {
 pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
     let our_kubernetes = |service: &str| is_our_kubernetes(service, &[&target.world, observed]);
     let is_own = |service: &str| order::is_own(service) || our_kubernetes(service);
+    // The file that another product's kube-proxy reads, if it is managed.
+    let proxy = Id::Service(kube_proxy::NAME.into());
+    let config = [&target.world, observed].into_iter().find_map(|world| match world.get(&proxy) {
+        Some(State::Service(service)) => kube_proxy::config_file(service).map(Id::File),
+        _ => None,
+    });
     let reads = |service: &str, id: &Id| match our_kubernetes(service) {
         true => our_kubernetes_reads(service, id),
-        false => order::reads(service, id),
+        false => order::reads(service, id) || service == kube_proxy::NAME && config.as_ref() == Some(id),
     };
     let dependents = dependents(observed);
     let needs = |service: &str, other: &str| {

@@ -173,6 +173,10 @@ pub struct Plan {
     /// (reference: Calico's page on limitations of Windows). False if they lose their network.
     #[serde(default)]
     pub resets_connections: bool,
+    /// After Flannel: kube-proxy gets the address of Calico's host endpoint as its source VIP, once the run has created it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[schemars(default)]
+    pub sets_source_vip: bool,
     /// About how long it takes once everything is downloaded, in seconds. Draining the pods takes additional time.
     #[serde(default)]
     pub about_seconds: u64,
@@ -372,6 +376,10 @@ impl Plan {
         text.push_str(&format!("\nPlan: {counts}.\nDisruption: {disruption}.{drain}\n"));
         if let Some(kubelet) = &self.kubelet_minor {
             text.push_str(&format!("{kubelet}.\n"));
+        }
+        if self.sets_source_vip {
+            let name = networks::HOST_ENDPOINT;
+            text.push_str(&format!("kube-proxy gets the address of {name} as its source VIP, once that exists.\n"));
         }
         text.push_str(self.adopted_text());
         if self.resets_connections {

@@ -25,6 +25,12 @@ impl Blob {
     }
 }
 
+impl From<Vec<u8>> for Blob {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self { sha256: Sha256::of(&bytes), bytes }
+    }
+}
+
 impl fmt::Debug for Blob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Blob({}, {} bytes)", self.sha256.short(), self.bytes.len())

@@ -117,13 +117,19 @@ pub(crate) fn tell_of_kube_proxy(op: &mut Operation<'_>, settings: &Settings) ->
         op.app.warn("KubeProxyNetwork", message);
         return Ok(());
     };
-    let said = kube_proxy::flag(&service, "--source-vip");
+    let said = match kube_proxy::config_file(&service) {
+        Some(path) => {
+            let text = fs::read_to_string(op.node.disk(&path)).ok();
+            text.and_then(|text| kube_proxy::source_vip_in(&text))
+        }
+        None => kube_proxy::flag(&service, "--source-vip"),
+    };
     if let (true, Some(ip)) = (overlay, ip.map(|ip| ip.to_string()))
         && said.as_deref() != Some(ip.as_str())
     {
         let message = match said {
             Some(said) => format!("kube-proxy has Flannel's --source-vip={said}: set {ip}, and restart it"),
-            None => format!("kube-proxy has no --source-vip in its definition: set {ip}, and restart it"),
+            None => format!("where kube-proxy has its --source-vip was not found: set {ip} there, and restart it"),
         };
         op.app.warn("KubeProxyNetwork", message);
     }

@@ -24,9 +24,9 @@ use super::{checks, drain, flannel, scripts};
 use crate::apply::converge;
 use crate::apply::marks;
 use crate::apply::receipt::About;
+use crate::apply::source_vip;
 use crate::apply::standing::Standing;
 use crate::apply::store;
-use crate::calico;
 use crate::calico::etcd::EtcdFiles;
 use crate::calico::kube_proxy;
 use crate::calico::kubeconfig::{self, NodeCredentials};
@@ -148,6 +148,7 @@ pub(crate) fn prepare(
     let moves = plan.pods.iter().any(|pod| matches!(pod.disposition, Disposition::Moved | Disposition::Unknown));
     let version = settings.kubernetes_node.as_ref().map(|node| node.version);
     plan = plan.with_kubelet(kubernetes::kubelet_minor(op.node, standing, &steps, version)?);
+    plan.sets_source_vip = source_vip::comes_later(&target, &steps);
     plan.needs_drain |= moves || restarts_on_another_network(op.node, standing, settings, &steps)?;
     if let Some(why) = cluster_facts.node.as_ref().and_then(health_gate::not_ready_by_others) {
         op.app.warn("NodeNotReady", format!("Node {name} is not Ready: {why}"));
@@ -302,13 +303,14 @@ fn target(
     inputs: &Inputs<'_>,
     flannel: Option<&Flannel>,
 ) -> Result<(Target, Vec<desired::Blob>)> {
-    let Desired { mut target, blobs } = desired::desired(inputs)?;
+    let Desired { mut target, mut blobs } = desired::desired(inputs)?;
     if inputs.settings.network.backend != Backend::None {
         target.absent.extend(networks_of_blocks(op.node)?);
     }
     target.absent.extend(flannel.iter().flat_map(|flannel| flannel.items.clone()));
     target.absent.extend(kept_away(&op.context.standing, &target.world));
     manage_kube_proxy_temporarily(op.node, &op.context.standing, inputs.settings, cluster, &mut target)?;
+    blobs.extend(source_vip::set(op.node, &mut target)?.map(desired::Blob::from));
     Ok((target, blobs))
 }
 
@@ -340,8 +342,7 @@ fn manage_kube_proxy_temporarily(
 ) -> Result<()> {
     let id = Id::Service(kube_proxy::NAME.into());
     let gets_dsr = settings.provider.brings().own_kube_proxy && settings.dsr;
-    let after_flannel =
-        target.absent.iter().any(|id| matches!(id, Id::Network(name) if calico::flannel::is_network(name)));
+    let after_flannel = source_vip::follows_flannel(target);
     if !gets_dsr && !after_flannel {
         return Ok(());
     }
@@ -353,11 +354,13 @@ fn manage_kube_proxy_temporarily(
         let version = kubelet.filter(|version| !version.is_empty()).unwrap_or(&cluster.kubernetes_version);
         wanted = preflight::minor(version).and_then(|(_, minor)| kube_proxy::with_dsr(&now, minor));
     }
+    let mut stays = standing.owned().contains_key(&id);
     if after_flannel {
         wanted = flannel::kube_proxy(wanted.as_ref().unwrap_or(&now)).or(wanted);
+        stays |= kube_proxy::config_file(&now).is_some();
     }
-    // One that is ours already must stay so.
-    let wanted = wanted.or_else(|| standing.owned().contains_key(&id).then_some(*now));
+    // One that is ours already must stay so, and one whose file is changed is stopped around that.
+    let wanted = wanted.or_else(|| stays.then_some(*now));
     if let Some(wanted) = wanted {
         desired::manage_service_temporarily(target, kube_proxy::NAME, wanted);
     }

@@ -57,6 +57,19 @@ pub fn with_flannel(lab: &Lab) {
     });
 }
 
+/// The source VIP of kube-proxy, from its service.
+fn source_vip(lab: &Lab) -> String {
+    let yaml = lab.read("node.yaml");
+    let (_, flags) = yaml.split_once("--network-name=Calico --source-vip=").unwrap_or_else(|| panic!("{yaml}"));
+    flags.split_whitespace().next().unwrap().to_owned()
+}
+
+/// The address of the endpoint `Calico_ep`.
+fn host_endpoint(lab: &Lab) -> String {
+    let yaml: Value = serde_yaml::from_str(&lab.read("node.yaml")).unwrap();
+    yaml["networks"]["Calico"]["endpoints"]["Calico_ep"]["ip"].as_str().unwrap().to_owned()
+}
+
 #[track_caller]
 fn is_on_calico(lab: &Lab) {
     let yaml = lab.read("node.yaml");
@@ -64,7 +77,7 @@ fn is_on_calico(lab: &Lab) {
     for gone in ["vxlan0", "flanneld"] {
         assert!(!yaml.contains(gone), "{gone}:\n{yaml}");
     }
-    assert!(yaml.contains("--network-name=Calico --source-vip=10.244.3.2"), "{yaml}");
+    assert_eq!(source_vip(lab), host_endpoint(lab), "{yaml}");
     for gone in [CONF, NET_CONF, "C/run/flannel/subnet.env", "C/k/sourceVip.json"] {
         assert!(!lab.on_node(gone).exists(), "{gone} is there");
     }
@@ -105,7 +118,7 @@ fn a_node_moves_from_flannel_to_calico_and_back() {
     {
         assert!(plan.contains(line), "{line}: {plan}");
     }
-    assert!(plan.contains("vxlan0"), "{plan}");
+    assert!(plan.contains("kube-proxy gets the address of Calico_ep as its source VIP, once that exists."), "{plan}");
     lab.picture_without_state().same_as(&before);
 
     let lines = lab.run("migrate from flannel -y -o ndjson").exits(0).ndjson();
@@ -116,8 +129,7 @@ fn a_node_moves_from_flannel_to_calico_and_back() {
     assert!(at("phase_complete", "drain") < at("phase_start", "services-stop"));
     let result = lines.last().unwrap();
     assert_eq!((&result["exit_code"], &result["changed"]), (&json!(0), &json!(true)), "{result:#}");
-    let warned = result["warnings"].to_string();
-    assert!(warned.contains("KubeProxyNetwork: kube-proxy has Flannel's --source-vip=10.244.3.2: set "), "{warned}");
+    assert!(!result["warnings"].to_string().contains("KubeProxyNetwork"), "{result:#}");
     is_on_calico(&lab);
     assert!(is_schedulable(&lab));
 
@@ -233,4 +245,84 @@ fn flannels_bridge_is_replaced_too() {
     let _gone = lab.run("uninstall -y").exits(0);
     is_as(&lab, &before);
     assert!(fs::exists(lab.on_node(CONF)).unwrap());
+}
+
+/// kube-proxy with a configuration file, which has the network and the source VIP of Flannel.
+fn with_a_file(lab: &Lab) {
+    lab.write("node/C/k/kube-proxy.yaml", KUBE_PROXY);
+    lab.edit_yaml(|yaml| {
+        yaml.replace(
+            "--network-name=vxlan0 --source-vip=10.244.3.2 --enable-dsr=true",
+            r"--config=C:\k\kube-proxy.yaml",
+        )
+    });
+}
+
+const KUBE_PROXY: &str = "# of the administrators
+apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+mode: kernelspace
+winkernel: {networkName: vxlan0, sourceVip: 10.244.3.2}
+";
+
+#[track_caller]
+fn file_is_on_calico(lab: &Lab) {
+    let text = lab.read("C/k/kube-proxy.yaml");
+    let config: Value = serde_yaml::from_str(&text).unwrap();
+    let wanted = json!({"networkName": "Calico", "sourceVip": host_endpoint(lab)});
+    assert_eq!((&config["winkernel"], &config["mode"]), (&wanted, &json!("kernelspace")), "{text}");
+}
+
+#[test]
+fn kube_proxys_file_gets_calicos_network_and_source_vip() {
+    let lab = flannel_node();
+    with_a_file(&lab);
+    let before = lab.picture_without_state();
+    let lines = lab.run("migrate from flannel -y -o ndjson").exits(0).ndjson();
+    assert!(!lines.last().unwrap()["warnings"].to_string().contains("KubeProxyNetwork"), "{lines:#?}");
+    file_is_on_calico(&lab);
+    // It reads the file when it starts.
+    let file = |line: &Value| line["message"].as_str().is_some_and(|message| message.contains("kube-proxy.yaml"));
+    let starts = |line: &Value| {
+        let started = line["phase"]["id"] == "services-start" && line["type"] == "phase_complete";
+        started && line["message"].as_str().unwrap().contains("kube-proxy")
+    };
+    assert!(lines.iter().rposition(file) < lines.iter().rposition(starts), "{lines:#?}");
+    assert_eq!(lab.run("apply -y -o json").exits(0).json()["changed"], false);
+    let _gone = lab.run("uninstall -y").exits(0);
+    is_as(&lab, &before);
+    assert_eq!(lab.read("C/k/kube-proxy.yaml"), KUBE_PROXY);
+}
+
+/// The address is known only when the network is there: the run that ends an interrupted one sets it too.
+#[test]
+fn a_source_vip_that_was_not_set_yet_is_set_by_resume() {
+    let start = flannel_node();
+    with_a_file(&start);
+    let before = start.picture_without_state();
+    // The file is written twice: with the network, and with the address.
+    for point in ["#1=exit-before", "#1=exit-after", "#2=exit-before", "#2=exit-within", "#2=exit-after"] {
+        let lab = start.copy();
+        let _killed = lab.fails_at(&format!("put file *kube-proxy.yaml{point}"), "migrate from flannel -y").exits(137);
+        let undone = lab.copy();
+        let _finished = lab.run("resume -y").exits(0);
+        file_is_on_calico(&lab);
+        assert_eq!(lab.run("apply -y -o json").exits(0).json()["changed"], false, "{point}");
+        let _undone = undone.run("resume --undo -y").exits(0);
+        is_as(&undone, &before);
+        assert_eq!(undone.read("C/k/kube-proxy.yaml"), KUBE_PROXY, "{point}");
+    }
+}
+
+#[test]
+fn a_kube_proxy_that_a_script_starts_is_named() {
+    let lab = flannel_node();
+    lab.edit_yaml(|yaml| {
+        let command = r"C:\k\kube-proxy.exe --network-name=vxlan0 --source-vip=10.244.3.2 --enable-dsr=true";
+        yaml.replace(command, r"C:\k\start-kube-proxy.exe")
+    });
+    lab.write("node/C/k/start-kube-proxy.exe", "starts kube-proxy");
+    let done = lab.run("migrate from flannel -y -o json").exits(0).json();
+    let named = format!("where kube-proxy has its --source-vip was not found: set {} there", host_endpoint(&lab));
+    assert!(done["warnings"].to_string().contains(&named), "{done:#}");
 }

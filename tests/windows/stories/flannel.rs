@@ -76,13 +76,14 @@ fn a_node_moves_from_flannel_to_calico_and_back() {
 
     let words = ["migrate", "from", "flannel", "--yes", "-c", &house.config, "--release", &house.release, "-o", "json"];
     let moved = house.machine.run(&words).exits(0).json();
-    assert!(moved["warnings"].to_string().contains("KubeProxyNetwork"), "{moved:#}");
+    assert!(!moved["warnings"].to_string().contains("KubeProxyNetwork"), "{moved:#}");
     house.until_healthy();
     assert_eq!(networks(&house).into_keys().collect::<Vec<_>>(), ["Calico", "External"]);
     assert_eq!(running(&house), [false, true], "kube-proxy stays");
     let key = r"HKLM\System\CurrentControlSet\Services\kube-proxy";
     let command = house.machine.run_program("reg", &["query", key, "/v", "ImagePath"]).exits(0).stdout;
-    assert!(command.contains("--network-name=Calico"), "{command}");
+    assert!(command.contains("--network-name=Calico --source-vip="), "{command}");
+    assert!(!command.contains("10.244."), "{command}");
     for gone in [CONF, NET_CONF, "run/flannel/subnet.env", "k/sourceVip.json"] {
         assert!(!house.machine.c(gone).exists(), "{gone} is there");
     }
