@@ -29,7 +29,7 @@ pub use cluster_side::{ClusterSide, cluster_side};
 pub use cni::Cni;
 pub use connection::{Connection, Limits, connection, provider};
 pub use datastore::{Datastore, EtcdTls, SecretRef, datastore};
-pub use kubernetes_node::{Containerd, Join, KNOWN_MINORS, KubernetesNode, Programs, kubernetes_programs};
+pub use kubernetes_node::{Containerd, InAdvance, Join, KNOWN_MINORS, KubernetesNode, Programs, kubernetes_programs};
 pub use maintenance::{Drain, Maintenance, Reboot};
 pub use network::{Kubernetes, Network, NodeAddress, cluster_vni, matched_networks, mixed_vni, unmatched_network};
 pub use node_name::node_name;

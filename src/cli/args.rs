@@ -202,7 +202,7 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 37] = [
         "kubernetes",
         &[
             "kubernetes install -c node.yaml",
-            "kubernetes install -c node.yaml --bundle bundle.zip",
+            "kubernetes install -c node.yaml --bundle bundle.zip --containerd",
             "kubernetes status",
             "kubernetes uninstall --dry-run",
         ],
@@ -547,9 +547,9 @@ pub enum Kubernetes {
 pub struct KubernetesInstall {
     #[command(flatten)]
     pub source: SourceOrBundle,
-    /// Also install containerd from its own archive, unless the machine has it: kubernetes.node.containerd.archive
-    #[arg(long, value_name = "FILE")]
-    pub containerd: Option<String>,
+    /// Also install containerd from its own archive, unless the machine has it; without FILE, from the bundle
+    #[arg(long, value_name = "FILE", num_args = 0..=1)]
+    pub containerd: Option<Option<String>>,
 }
 
 #[derive(Debug, Subcommand)]

@@ -21,7 +21,7 @@ use crate::run::options::Source;
 use crate::run::sources::{Choice, Sources};
 use crate::run::stage::{Scratch, check_archive, reachable};
 use crate::run::verb::PREFLIGHT;
-use crate::settings;
+use crate::settings::{self, Containerd, InAdvance};
 use crate::values::count;
 use crate::version::{CalicoVersion, KubernetesVersion};
 
@@ -47,6 +47,7 @@ pub(crate) fn run(source: &Source, out: &Path, executable: Option<&Path>, app: &
         release,
         executable: executable.map_or(own, Path::to_owned),
         kubernetes: fetch_programs(app, &layered, &cache)?,
+        containerd: find_containerd(app, &layered, &cache)?,
         images: pause.into_iter().chain([AGNHOST.to_owned()]).collect(),
     };
     bundle::write(out, &parts)?;
@@ -76,8 +77,11 @@ pub(crate) fn run(source: &Source, out: &Path, executable: Option<&Path>, app: &
 fn contents(layered: &Layered) -> Result<String> {
     let calico = settings::release(layered)?.version;
     let programs = settings::kubernetes_programs(layered)?;
-    let programs = programs.map_or_else(String::new, |(version, _)| format!(", kubelet and kube-proxy {version}"));
-    Ok(format!("Calico {calico}{programs}"))
+    let containerd =
+        if programs.as_ref().is_some_and(|found| found.containerd.is_some()) { ", containerd" } else { "" };
+    let programs =
+        programs.map_or_else(String::new, |InAdvance { version, .. }| format!(", kubelet and kube-proxy {version}"));
+    Ok(format!("Calico {calico}{programs}{containerd}"))
 }
 
 type Programs = (KubernetesVersion, BTreeMap<&'static str, PathBuf>);
@@ -100,7 +104,9 @@ fn fetch_release(app: &mut App, layered: &Layered, cache: &Path) -> Result<((Cal
 
 /// Finds kubelet and kube-proxy, if the config installs them.
 fn fetch_programs(app: &mut App, layered: &Layered, cache: &Path) -> Result<Option<Programs>> {
-    let Some((version, wanted)) = settings::kubernetes_programs(layered)? else { return Ok(None) };
+    let Some(InAdvance { version, programs: wanted, .. }) = settings::kubernetes_programs(layered)? else {
+        return Ok(None);
+    };
     let connection = settings::connection(layered, None);
     let mut found = BTreeMap::new();
     for role in ROLES {
@@ -114,4 +120,16 @@ fn fetch_programs(app: &mut App, layered: &Layered, cache: &Path) -> Result<Opti
         found.insert(program(role), path);
     }
     Ok(Some((version, found)))
+}
+
+/// Finds containerd's archive, if the config installs it, and looks whether its programs are in it.
+fn find_containerd(app: &mut App, layered: &Layered, cache: &Path) -> Result<Option<PathBuf>> {
+    let wanted = settings::kubernetes_programs(layered)?.and_then(|found| found.containerd);
+    let Some(Containerd { archive, sha256, .. }) = wanted else { return Ok(None) };
+    let archive = PathBuf::from(archive);
+    app.phase("kubernetes", |app| {
+        programs::of_containerd(&archive, sha256.as_ref(), cache, &mut |event| app.event(&event))?;
+        let message = format!("containerd from {}", archive.display());
+        Ok((Some(archive), message))
+    })
 }

@@ -7,7 +7,7 @@ use super::documents::{KubernetesService, KubernetesStatus};
 use crate::apply::joining::has_joined;
 use crate::calico::kubernetes::{ROLES, program_path};
 use crate::calico::services::{Role, is_ours};
-use crate::fault::Exit;
+use crate::fault::{Exit, Fault};
 use crate::item::{Id, State};
 use crate::node::Node;
 use crate::run::app::App;
@@ -18,8 +18,15 @@ pub(crate) fn run(verb: &Kubernetes, app: &mut App) -> Result<Ending> {
     let (installs, request) = match verb {
         Kubernetes::Status => return show(app),
         Kubernetes::Install(KubernetesInstall { source, containerd }) => {
-            let archive = containerd.iter().map(|file| format!("kubernetes.node.containerd.archive={file}"));
-            app.global.set.extend(archive);
+            if let Some(file) = containerd {
+                // A bundle has the archive, whatever the config names.
+                let bundle = || source.bundle.as_ref().map(|bundle| bundle.to_string_lossy().into_owned());
+                let file = file.clone().or_else(bundle).ok_or_else(|| {
+                    Fault::new(Exit::Usage, "Usage", "--containerd names no archive, and there is no --bundle with one")
+                        .hint("name the archive of a release of containerd: --containerd FILE")
+                })?;
+                app.global.set.push(format!("kubernetes.node.containerd.archive={file}"));
+            }
             (true, ChangeRequest::with(&verb::KUBERNETES_INSTALL, source))
         }
         Kubernetes::Uninstall => (false, ChangeRequest::of(&verb::KUBERNETES_UNINSTALL)),

@@ -1,5 +1,5 @@
 //! A bundle: one zip with everything that a node without downloads needs. Its one folder has the release's zip, this
-//! program, kubelet and kube-proxy, a list of images, `bundle.json`, and `SHA256SUMS` with the digest of each.
+//! program, kubelet and kube-proxy, containerd's archive, a list of images, `bundle.json`, and `SHA256SUMS` with the digest of each.
 //!
 //! A run puts the programs of a verified bundle into the cache; from there they are installed by their digests, as if
 //! they had been downloaded.
@@ -37,6 +37,9 @@ const KIND: &str = "Bundle";
 /// The processor of every program: Calico for Windows is built for no other.
 const ARCH: &str = "amd64";
 
+/// The name of containerd's archive in a bundle.
+const CONTAINERD: &str = "containerd-windows-amd64.tar.gz";
+
 /// What a bundle says of itself.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -59,6 +62,8 @@ pub struct Parts {
     pub executable: PathBuf,
     /// kubelet.exe and kube-proxy.exe, by their names.
     pub kubernetes: Option<(KubernetesVersion, BTreeMap<&'static str, PathBuf>)>,
+    /// containerd's own archive.
+    pub containerd: Option<PathBuf>,
     /// References, for example `registry.k8s.io/pause:3.10`.
     pub images: Vec<String>,
 }
@@ -75,6 +80,8 @@ pub struct Bundle {
     pub release: Sha256,
     /// The digests of kubelet.exe and kube-proxy.exe.
     pub kubernetes: Option<(KubernetesVersion, [Sha256; 2])>,
+    /// containerd's archive in the cache, and its digest.
+    pub containerd: Option<(PathBuf, Sha256)>,
     /// How many files it has, and the sum of their sizes in bytes.
     pub files: usize,
     pub bytes: u64,
@@ -106,7 +113,11 @@ pub fn write(to: &Path, parts: &Parts) -> Result<()> {
         (IMAGES, lines(&parts.images)),
     ]);
     let release = zip_name(&parts.calico);
-    let files: BTreeMap<&str, &PathBuf> = programs.into_iter().chain([(&*release, &parts.release)]).collect();
+    let files: BTreeMap<&str, &PathBuf> = programs
+        .into_iter()
+        .chain([(&*release, &parts.release)])
+        .chain(parts.containerd.iter().map(|archive| (CONTAINERD, archive)))
+        .collect();
 
     let mut sums: BTreeMap<&str, Sha256> =
         texts.iter().map(|(name, text)| (*name, Sha256::of(text.as_bytes()))).collect();
@@ -122,8 +133,9 @@ pub fn write(to: &Path, parts: &Parts) -> Result<()> {
         zip.start_file(format!("{}/{SUMS}", BUNDLE.top), options)?;
         zip.write_all(list.as_bytes())?;
         for name in sums.keys() {
-            // The release is compressed already.
-            let method = if *name == release { CompressionMethod::Stored } else { CompressionMethod::Deflated };
+            // These are compressed already.
+            let stored = *name == release || *name == CONTAINERD;
+            let method = if stored { CompressionMethod::Stored } else { CompressionMethod::Deflated };
             zip.start_file(format!("{}/{name}", BUNDLE.top), options.compression_method(method))?;
             match files.get(name) {
                 Some(path) => drop(io::copy(&mut File::open(path)?, &mut zip)?),
@@ -235,6 +247,13 @@ pub fn unpack(path: &Path, expected: Option<&Sha256>, cache: &Path) -> Result<Bu
         Some(version) => Some((version, [cached(wanted[0])?, cached(wanted[1])?])),
         None => None,
     };
+    let containerd = match found.contains_key(CONTAINERD) {
+        true => {
+            let sha256 = cached(CONTAINERD)?;
+            Cache::at(cache).archive(&sha256)?.map(|archive| (archive, sha256))
+        }
+        false => None,
+    };
     Ok(Bundle {
         path: path.to_owned(),
         sha256: archive.sha256.clone(),
@@ -242,6 +261,7 @@ pub fn unpack(path: &Path, expected: Option<&Sha256>, cache: &Path) -> Result<Bu
         calico: about.calico,
         release,
         kubernetes,
+        containerd,
         files: found.len(),
         bytes: archive.total(),
     })

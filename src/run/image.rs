@@ -28,7 +28,7 @@ use crate::fault::{Exit, Fault};
 use crate::item::Id;
 use crate::plan::image;
 use crate::plan::show::Plan;
-use crate::settings;
+use crate::settings::{self, InAdvance};
 use crate::values::Sha256;
 
 /// Prepares this machine, or shows what would be done.
@@ -59,13 +59,19 @@ fn gather(op: &mut Operation<'_>) -> Result<Image> {
     let purpose = if op.app.global.dry_run { Purpose::Look } else { Purpose::Install };
     let release = find_release(op, &calico, &connection, purpose)?;
     let kubernetes = match wanted {
-        Some((version, from)) => Some(kubernetes::programs(op, &connection, version, &from)?),
+        Some(InAdvance { version, programs, containerd }) => {
+            let mut found = kubernetes::programs(op, &connection, version, &programs)?;
+            if let Some(containerd) = containerd {
+                found.find_containerd(op, &containerd)?;
+            }
+            Some(found)
+        }
         None => None,
     };
     let program = op.node.executable()?;
     let executable = (store::digest(&program)?, program);
-    let programs = kubernetes.as_ref().map_or(&[][..], |kubernetes| &kubernetes.files.programs);
-    let target = image::target(&calico.root, &release.manifest, &executable.0, programs);
+    let files = kubernetes.as_ref().map(|kubernetes| &kubernetes.files);
+    let target = image::target(&calico.root, &release.manifest, &executable.0, files);
     let steps = converge::plan(op.node, standing, &target)?;
     let plan = Plan::new(&steps, &target, false);
     op.app.announce(&plan);

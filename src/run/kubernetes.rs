@@ -23,7 +23,7 @@ use crate::paths::{containerd, kubernetes as paths};
 use crate::plan::Step;
 use crate::plan::kubernetes::{Bootstrap, KubernetesFiles};
 use crate::plan::show::KubeletMinor;
-use crate::release::bundle::Bundle;
+use crate::release::bundle::{self, Bundle};
 use crate::release::programs as sources;
 use crate::settings::{CaCertHash, Connection, Containerd, KubernetesNode, Programs, Resolved};
 use crate::values::{Sha256, WinPath};
@@ -105,12 +105,12 @@ pub(crate) fn programs(
 }
 
 impl Kubernetes {
-    /// Finds containerd's programs; none if another program made its service. Without the archive, those that this
-    /// program installed are kept.
+    /// Finds containerd's programs, in a bundle or in the archive that the config names; none if another program made its
+    /// service. Without either, those that this program installed are kept.
     ///
     /// # Errors
     /// `ContainerdArchive`, `ReleaseDigest`.
-    fn find_containerd(&mut self, op: &mut Operation<'_>, wanted: &Containerd) -> Result<()> {
+    pub fn find_containerd(&mut self, op: &mut Operation<'_>, wanted: &Containerd) -> Result<()> {
         if let Some(State::Service(other)) = op.node.get(&Id::Service(containerd::NAME.into()))?
             && !is_ours(&other)
         {
@@ -121,8 +121,13 @@ impl Kubernetes {
             op.app.warn("KubernetesServiceKept", message);
             return Ok(());
         }
-        let archive = on_this_machine(Some(op.node), &wanted.archive);
-        if !archive.exists() {
+        let bundled = op.context.sources.bundle.as_ref().and_then(|bundle| bundle.containerd.as_ref());
+        let (archive, expected) = match bundled {
+            Some((archive, sha256)) => (archive.clone(), wanted.sha256.as_ref().or(Some(sha256))),
+            None => (on_this_machine(Some(op.node), &wanted.archive), wanted.sha256.as_ref()),
+        };
+        // The config may still name the bundle of an earlier run.
+        if !archive.exists() || bundle::is_one(&archive) {
             let world = op.context.standing.in_place().map(|(receipt, ..)| &receipt.target.world);
             let kept: Option<Vec<_>> = containerd::PROGRAMS
                 .into_iter()
@@ -138,9 +143,9 @@ impl Kubernetes {
         }
         let cache = op.app.cache_dir(op.node);
         let found = op.app.phase("kubernetes", |app| {
-            let found =
-                sources::of_containerd(&archive, wanted.sha256.as_ref(), &cache, &mut |event| app.event(&event))?;
-            Ok((found, format!("containerd from {}", archive.display())))
+            let found = sources::of_containerd(&archive, expected, &cache, &mut |event| app.event(&event))?;
+            let place = bundled.map_or_else(|| archive.display().to_string(), |_| "the bundle".into());
+            Ok((found, format!("containerd from {place}")))
         })?;
         for (name, path, sha256) in found {
             self.files.containerd.push((name, sha256.clone()));

@@ -135,7 +135,9 @@ impl Sources {
             }
             let programs = bundle.kubernetes.as_ref();
             let programs = programs.map_or_else(String::new, |(version, _)| format!(", Kubernetes {version}"));
-            Ok(((), format!("Calico {}{programs} from {place}, sha256 {}", bundle.calico, bundle.sha256.short())))
+            let containerd = if bundle.containerd.is_some() { ", containerd" } else { "" };
+            let parts = format!("Calico {}{programs}{containerd}", bundle.calico);
+            Ok(((), format!("{parts} from {place}, sha256 {}", bundle.sha256.short())))
         })
     }
 

@@ -72,17 +72,28 @@ pub struct Join {
     pub ca_cert_hashes: Vec<CaCertHash>,
 }
 
+/// What a config installs, as far as it is the same on every machine.
+#[derive(Debug, Clone)]
+pub struct InAdvance {
+    pub version: KubernetesVersion,
+    pub programs: Programs,
+    pub containerd: Option<Containerd>,
+}
+
 /// The programs that a config installs, without asking node or cluster: to get them in advance; none if it installs none.
 ///
 /// # Errors
 /// A [`crate::fault::Fault`] `ConfigInvalid` if it does not say which.
-pub fn kubernetes_programs(layered: &Layered) -> Result<Option<(KubernetesVersion, Programs)>> {
+pub fn kubernetes_programs(layered: &Layered) -> Result<Option<InAdvance>> {
     let mut to = Resolver::new(layered);
     if !to.or_default("kubernetes.node.install", false) {
         return Ok(None);
     }
-    let (programs, version) = (programs(&mut to), version(&mut to, None, true));
-    if to.findings.is_empty() { Ok(version.map(|version| (version, programs))) } else { Err(fault(&to.findings)) }
+    let (programs, containerd, version) = (programs(&mut to), containerd(&mut to), version(&mut to, None, true));
+    if !to.findings.is_empty() {
+        return Err(fault(&to.findings));
+    }
+    Ok(version.map(|version| InAdvance { version, programs, containerd }))
 }
 
 /// Decides them; none if the config does not install them.
@@ -105,9 +116,7 @@ pub(super) fn decide(
             "set a file with the token or kubeadm's JoinConfiguration, not both",
         );
     }
-    let sha256 = to.optional("kubernetes.node.containerd.sha256");
-    let sandbox_image = to.or_default("kubernetes.node.containerd.sandboxImage", SANDBOX_IMAGE.to_owned());
-    let archive = to.text(CONTAINERD);
+    let containerd = containerd(to);
     let cloud_provider: Option<CloudProvider> = to.optional("kubernetes.node.cloudProvider");
     let cluster_domain = to.or_default("kubernetes.node.clusterDomain", "cluster.local".to_owned());
     let kubelet_overrides = to.or_default("kubernetes.node.kubeletConfigOverrides", Map::new()).into();
@@ -127,7 +136,7 @@ pub(super) fn decide(
         cluster_domain,
         kubelet_overrides,
         kube_proxy_overrides,
-        containerd: archive.map(|archive| Containerd { sandbox_image, archive, sha256 }),
+        containerd,
         programs,
         join,
     })
@@ -142,6 +151,12 @@ const CONTAINERD: &str = "kubernetes.node.containerd.archive";
 pub(super) fn installs_containerd(to: &Resolver<'_>) -> bool {
     to.given("kubernetes.node.install").unwrap_or(false)
         && to.given(CONTAINERD).is_some_and(|archive: String| !archive.is_empty())
+}
+
+fn containerd(to: &mut Resolver<'_>) -> Option<Containerd> {
+    let sha256 = to.optional("kubernetes.node.containerd.sha256");
+    let sandbox_image = to.or_default("kubernetes.node.containerd.sandboxImage", SANDBOX_IMAGE.to_owned());
+    to.text(CONTAINERD).map(|archive| Containerd { sandbox_image, archive, sha256 })
 }
 
 fn programs(to: &mut Resolver<'_>) -> Programs {

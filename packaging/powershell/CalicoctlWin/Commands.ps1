@@ -2345,7 +2345,7 @@ function Install-CalicoKubernetes {
     .PARAMETER Bundle
         File with everything, of release bundle; nothing is downloaded, and --sha256 is the file's
     .PARAMETER Containerd
-        Also install containerd from its own archive, unless the machine has it: kubernetes.node.containerd.archive
+        Also install containerd from its own archive, unless the machine has it; without FILE, from the bundle
     .PARAMETER Config
         Config file; repeat to layer, later ones win, - is stdin
     .PARAMETER Set

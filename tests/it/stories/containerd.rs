@@ -15,7 +15,7 @@ const FOLDER: &str = "C/Program Files/containerd";
 const PROGRAMS: [&str; 3] = ["containerd.exe", "containerd-shim-runhcs-v1.exe", "ctr.exe"];
 
 /// containerd's own archive of a version, and its digest.
-fn archive(version: &str) -> (Vec<u8>, String) {
+pub fn archive(version: &str) -> (Vec<u8>, String) {
     let mut gz = GzEncoder::new(Vec::new(), Compression::fast());
     for name in PROGRAMS {
         let bytes = format!("Stand-in for containerd Windows {version}, {name}");
@@ -38,13 +38,7 @@ fn archive(version: &str) -> (Vec<u8>, String) {
 /// A machine without a container runtime, in a cluster that does not know it, and a config that installs everything.
 pub fn without_runtime() -> Lab {
     let lab = bare();
-    lab.edit_yaml(|yaml| {
-        let (before, rest) = yaml.split_once("runtime:\n").unwrap();
-        let (_, rest) = rest.split_once("hns:\n").unwrap();
-        let (middle, rest) = rest.split_once("  containerd:\n").unwrap();
-        let (_, after) = rest.split_once("  hns:\n").unwrap();
-        format!("{before}hns:\n{middle}  hns:\n{after}")
-    });
+    has_no_runtime(&lab);
     fs::remove_dir_all(lab.on_node(FOLDER)).unwrap();
     let (bytes, sha256) = archive("2.1.4");
     lab.write("containerd.tar.gz", bytes);
@@ -53,6 +47,17 @@ pub fn without_runtime() -> Lab {
     let archive = "      install: true\n      containerd: {archive: containerd.tar.gz}\n";
     lab.write("node.yaml", text.replace("      install: true\n", archive));
     lab
+}
+
+/// Removes the machine's container runtime and its service.
+pub fn has_no_runtime(lab: &Lab) {
+    lab.edit_yaml(|yaml| {
+        let (before, rest) = yaml.split_once("runtime:\n").unwrap();
+        let (_, rest) = rest.split_once("hns:\n").unwrap();
+        let (middle, rest) = rest.split_once("  containerd:\n").unwrap();
+        let (_, after) = rest.split_once("  hns:\n").unwrap();
+        format!("{before}hns:\n{middle}  hns:\n{after}")
+    });
 }
 
 fn service(lab: &Lab) -> Option<Value> {
@@ -184,4 +189,87 @@ fn an_interrupted_installation_is_finished_or_undone() {
         assert!(is_ready(&lab, "win-a1"), "{point}");
         lab.healthy();
     }
+}
+
+/// A bundle that another machine made of the config and containerd's archive.
+fn bundle() -> Vec<u8> {
+    let lab = without_runtime();
+    let would = lab.run("release bundle -c node.yaml --out bundle.zip --dry-run").exits(0).stdout;
+    assert!(
+        would.contains("pack Calico v3.32.1, kubelet and kube-proxy v1.36.2, containerd into bundle.zip"),
+        "{would}"
+    );
+    let _made = lab.run("release bundle -c node.yaml --out bundle.zip").exits(0);
+    fs::read(lab.path("bundle.zip")).unwrap()
+}
+
+/// The same machine and config without any file but the bundle.
+fn with_only_a_bundle() -> Lab {
+    let lab = without_runtime();
+    lab.write("bundle.zip", bundle());
+    fs::remove_file(lab.path("containerd.tar.gz")).unwrap();
+    fs::remove_dir_all(lab.path("v1.36.2")).unwrap();
+    lab
+}
+
+#[test]
+fn containerd_comes_from_a_bundle_without_another_file() {
+    let lab = with_only_a_bundle();
+    let before = lab.picture_without_state();
+    let text = fs::read_to_string(lab.path("node.yaml")).unwrap();
+    lab.write("node.yaml", text.replace("      containerd: {archive: containerd.tar.gz}\n", ""));
+    let alone = lab.run("kubernetes install -c node.yaml -y --containerd -o json");
+    assert_eq!((&alone.json()["error"]["id"], alone.code), (&json!("Usage"), 64), "{alone}");
+    let words = "kubernetes install -c node.yaml -y --offline --bundle bundle.zip --containerd";
+    let screen = lab.fails_at("release 404", words).exits(0).screen();
+    assert!(screen.contains("Calico v3.32.1, Kubernetes v1.36.2, containerd from bundle.zip"), "{screen}");
+    assert!(screen.contains("containerd from the bundle"), "{screen}");
+    assert!(is_ready(&lab, "win-a1") && lab.read(&format!("{FOLDER}/containerd.exe")).contains("2.1.4"), "{screen}");
+    lab.healthy();
+    // What is stored of the config names the bundle, which is not needed any more, whether it is there or not.
+    let debug =
+        |severity: &str| lab.run(&format!("reconfigure -y --set services.felixLogSeverity={severity}")).exits(0);
+    let _with = debug("debug");
+    fs::remove_file(lab.path("bundle.zip")).unwrap();
+    let _without = debug("info");
+    lab.healthy();
+    let _gone = lab.run("uninstall --purge -y").exits(0);
+    lab.picture_without_state().same_as(&before);
+}
+
+#[test]
+fn the_config_pins_containerd_in_a_bundle_too() {
+    let lab = with_only_a_bundle();
+    let before = lab.picture_without_state();
+    let other = Sha256::of(b"another");
+    let words =
+        format!("apply -c node.yaml -y --bundle bundle.zip -o json --set kubernetes.node.containerd.sha256={other}");
+    let refused = lab.run(&words).json();
+    assert_eq!(refused["error"]["id"], "ReleaseDigest", "{refused:#}");
+    lab.picture_without_state().same_as(&before);
+}
+
+#[test]
+fn an_image_has_containerd_and_each_machine_made_of_it_starts_it() {
+    let lab = with_only_a_bundle();
+    let before = lab.picture_without_state();
+    let words = "install --prepare -y -c node.yaml --bundle bundle.zip";
+    let _prepared = lab.fails_at("api down;release 404", words).exits(0);
+    for name in PROGRAMS {
+        assert!(lab.read(&format!("{FOLDER}/{name}")).contains("2.1.4"), "{name}");
+    }
+    let found = service(&lab).unwrap();
+    assert_eq!((&found["definition"]["start"], &found["pid"]), (&json!("disabled"), &Value::Null), "{found:#}");
+    assert!(!lab.on_node(&format!("{FOLDER}/config.toml")).exists(), "its CNI folders are of the machine's config");
+    assert_eq!(lab.run(&format!("{words} -o json")).exits(0).json()["changed"], false);
+
+    fs::remove_file(lab.path("bundle.zip")).unwrap();
+    let programs = "kubernetes.node.source.path";
+    let _applied =
+        lab.fails_at("release 404", &format!("apply -c node.yaml -y --offline --set {programs}=gone")).exits(0);
+    assert!(is_ready(&lab, "win-a1"));
+    assert_eq!(service(&lab).unwrap()["definition"]["start"], "auto");
+    lab.healthy();
+    let _gone = lab.run("uninstall --purge -y").exits(0);
+    lab.picture_without_state().same_as(&before);
 }
