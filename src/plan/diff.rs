@@ -272,7 +272,9 @@ fn lists(target: &Target, observed: &World, owned: &Owned, ids: &BTreeSet<Id>) -
         Id::Service(name) => Some(name.clone()),
         _ => None,
     });
-    let services: BTreeSet<String> = all_services().map(str::to_owned).chain(removed).collect();
+    let of_kubernetes = [containerd::NAME, KUBELET, kube_proxy::NAME];
+    let services = all_services().chain(of_kubernetes).map(str::to_owned);
+    let services: BTreeSet<String> = services.chain(removed).collect();
     let goes = |name: &String| {
         services.iter().filter(|own| own.eq_ignore_ascii_case(name)).any(|own| {
             let id = Id::Service(own.clone());
@@ -543,6 +545,17 @@ mod tests {
         assert_eq!(list(&back, "kubelet"), Some("containerd calicoNODE".into()));
         let at = |id: &Id| back.iter().position(|step| step.id() == id);
         assert!(at(&Id::DependsOn("kubelet".into())) > at(&Id::Service("CalicoNode".into())));
+
+        // So it is with a containerd that is ours; another product's remains.
+        let runtime = Id::Service("containerd".into());
+        let mut with_runtime = World::from([(runtime.clone(), State::DependsOn(Vec::new()))]);
+        depends(&mut with_runtime, "kubelet", &["containerd"], true);
+        let kubelets = |before: Option<State>| {
+            let owned = Owned::from([(runtime.clone(), before)]);
+            list(&diff(&Target::default(), &with_runtime, &owned), "kubelet")
+        };
+        assert_eq!(kubelets(None), Some(String::new()));
+        assert_eq!(kubelets(Some(State::DependsOn(Vec::new()))), None);
 
         // The scripts' services remain, and what depends on them too.
         let theirs = Id::Service("CalicoNode".into());

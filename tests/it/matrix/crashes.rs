@@ -60,7 +60,11 @@ impl<'a> Ground<'a> {
         let calls = Calls::of(&done, row.words);
         let new = Whole::of(&done);
         assert!(!new.against(&old).is_empty(), "{}: nothing changes", row.name);
-        assert!(old.strangers().values().all(|text| text != "gone"), "{:?}", old.strangers());
+        // A machine without containerd gets it.
+        let is_there = |(name, text): (&String, &String)| {
+            text != "gone" || name == "services/containerd" && row.name.contains("containerd")
+        };
+        assert!(old.strangers().iter().all(is_there), "{:?}", old.strangers());
         assert_eq!(new.strangers(), old.strangers(), "{}: a stranger was touched", row.name);
         Self { row, start, old, undone, new, calls, known: Mutex::default(), wrong: Mutex::default() }
     }

@@ -8,6 +8,7 @@ use super::copy_folder;
 use crate::lab::Lab;
 use crate::stories::adoption::nssm;
 use crate::stories::bundle::of_release;
+use crate::stories::containerd::{archive, has_no_runtime};
 use crate::stories::migrate::with_flannel;
 
 /// One verb, from one node state to another.
@@ -31,7 +32,12 @@ const VNI: &str = "reconfigure -y --set spec.calicoNetwork.vxlan.vxlanVNI=5000";
 const PROXY: &str = "reconfigure -y --set spec.kubernetes.node.install=true \
                      --set spec.kubernetes.node.source.path=node/programs";
 
-pub const ROWS: [Row; 22] = [
+/// On a machine without a container runtime.
+const CONTAINERD: &str = "kubernetes install -y --containerd node/containerd.tar.gz \
+                          --set spec.kubernetes.node.source.path=node/programs \
+                          --set spec.kubernetes.credentials=secret";
+
+pub const ROWS: [Row; 24] = [
     Row { name: "install", start: lived_in, words: INSTALL, drift: nobody },
     Row {
         name: "reconfigure in place",
@@ -77,6 +83,8 @@ pub const ROWS: [Row; 22] = [
     Row { name: "uninstall under a dependent", start: with_dependent, words: "uninstall -y", drift: nobody },
     Row { name: "install kube-proxy", start: with_programs, words: PROXY, drift: nobody },
     Row { name: "uninstall with kube-proxy", start: with_proxy, words: "uninstall -y", drift: nobody },
+    Row { name: "install containerd", start: without_containerd, words: CONTAINERD, drift: nobody },
+    Row { name: "uninstall with containerd", start: with_containerd, words: "uninstall -y", drift: nobody },
     Row { name: "uninstall of policy only", start: policy_only, words: "uninstall -y", drift: nobody },
     Row { name: "uninstall of the scripts", start: by_scripts, words: "uninstall -y", drift: nobody },
     Row {
@@ -213,11 +221,17 @@ fn prepared() -> Lab {
 /// A running service of another product that depends on CalicoNode: Windows does not stop CalicoNode before it.
 fn with_dependent() -> Lab {
     let lab = installed();
-    let dependent = "services:\n  ContosoProbe:\n    definition:\n      displayName: Contoso Probe\n      \
-                     description: Asks\n      imagePath: C:\\Contoso\\agent.exe\n      account: LocalSystem\n      \
-                     start: auto\n      dependsOn: [containerd, CalicoNode]\n    pid: 3004\n";
-    lab.edit_yaml(|yaml| yaml.replacen("services:\n", dependent, 1));
+    add_dependent(&lab, "containerd, CalicoNode");
     lab
+}
+
+fn add_dependent(lab: &Lab, on: &str) {
+    let dependent = format!(
+        "services:\n  ContosoProbe:\n    definition:\n      displayName: Contoso Probe\n      description: Asks\n      \
+         imagePath: C:\\Contoso\\agent.exe\n      account: LocalSystem\n      start: auto\n      dependsOn: [{on}]\n    \
+         pid: 3004\n"
+    );
+    lab.edit_yaml(|yaml| yaml.replacen("services:\n", &dependent, 1));
 }
 
 /// Felix alone, for the pods of another product's network.
@@ -232,10 +246,31 @@ fn policy_only() -> Lab {
 
 fn with_programs() -> Lab {
     let lab = installed();
+    add_programs(&lab);
+    lab
+}
+
+fn without_containerd() -> Lab {
+    let lab = lived_in();
+    has_no_runtime(&lab);
+    lab.edit_yaml(|yaml| yaml.replacen("      dependsOn: [containerd]\n", "", 1));
+    add_programs(&lab);
+    lab.write("node/containerd.tar.gz", archive("2.1.4").0);
+    lab
+}
+
+/// And a service of another product that depends on it since.
+fn with_containerd() -> Lab {
+    let lab = without_containerd();
+    let _there = lab.run(CONTAINERD).exits(0);
+    add_dependent(&lab, "containerd");
+    lab
+}
+
+fn add_programs(lab: &Lab) {
     for name in ["kubelet.exe", "kube-proxy.exe"] {
         lab.write(&format!("node/programs/{name}"), format!("Stand-in for Kubernetes Windows v1.36.2, {name}"));
     }
-    lab
 }
 
 /// Calico as its own scripts install it.

@@ -135,7 +135,7 @@ impl Whole {
         self.0.iter().map(|(name, text)| (name.as_str(), text.as_str()))
     }
 
-    /// Returns the items of other products, which are the same at every moment.
+    /// Returns the items of other products, which are the same at every moment. One that is ours is none of theirs.
     pub fn strangers(&self) -> BTreeMap<String, String> {
         let named = NEVER_TOUCHED.iter().flat_map(|(kind, names)| names.iter().map(move |name| (*kind, *name)));
         let mut theirs = BTreeMap::new();
@@ -144,6 +144,7 @@ impl Whole {
                 "files" => *name == own || name.starts_with(&format!("{own} ")),
                 kind => *name == format!("node.yaml/{kind}/{}", own.to_lowercase()),
             });
+            let found = found.filter(|(_, text)| !text.contains("[managed by calicoctl-win]"));
             let before = theirs.len();
             theirs.extend(found.map(|(name, text)| (name.to_owned(), text.to_owned())));
             if theirs.len() == before {
