@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 use self::calico::{Information, Object, Resources};
 use self::context::FactsContext;
 pub(super) use self::etcd::POLICIES;
-pub use self::etcd::read_etcd;
+pub use self::etcd::{etcd_blocks_of, read_etcd};
 use self::identity::Identity;
 use self::platforms::Platforms;
 use super::access::{Asked, Needs};

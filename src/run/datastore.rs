@@ -8,13 +8,14 @@ use super::app::App;
 use super::login;
 use crate::agent;
 use crate::calico::agent_config::AgentConfig;
-use crate::cluster::etcd;
+use crate::calico::etcd::EtcdFiles;
+use crate::cluster::{etcd, etcd_blocks_of};
 use crate::fault::{Exit, Fault};
 use crate::item::Id;
 use crate::node::Node;
 use crate::plan::Step;
 use crate::plan::order::SERVICES;
-use crate::settings::{Datastore, Limits};
+use crate::settings::{Datastore, EtcdTls, Limits};
 use crate::values::WinPath;
 
 /// How long one member, or the API server, may take to answer.
@@ -69,17 +70,35 @@ pub(crate) fn away(app: &mut App, node: &dyn Node, steps: &[Step]) -> Option<any
 /// When it does not answer, or refuses.
 pub(crate) fn ask(app: &mut App, node: &dyn Node, config: &AgentConfig, datastore: &Datastore) -> Result<()> {
     match datastore {
-        Datastore::Etcdv3 { endpoints, tls } => {
-            let files = tls.as_ref().map(|tls| login::etcd_files_at(node, tls)).transpose()?;
-            if let Some(files) = &files {
-                etcd::check(files, node.now())?;
-            }
-            login::try_members(app, endpoints, files.as_ref(), LIMIT).map(drop)
-        }
+        Datastore::Etcdv3 { endpoints, tls } => members(app, node, endpoints, tls.as_ref()).map(drop),
         Datastore::Kubernetes => {
             let cluster = app.connector.as_services(node, config, Limits::within(LIMIT))?;
             let cluster = cluster.context("find the services' kubeconfig")?;
             cluster.node(config.node_name.as_str()).map(drop)
         }
     }
+}
+
+/// The members of etcd that answer, and the client's files.
+fn members(
+    app: &mut App,
+    node: &dyn Node,
+    endpoints: &[String],
+    tls: Option<&EtcdTls>,
+) -> Result<(Vec<String>, Option<EtcdFiles>)> {
+    let files = tls.map(|tls| login::etcd_files_at(node, tls)).transpose()?;
+    if let Some(files) = &files {
+        etcd::check(files, node.now())?;
+    }
+    Ok((login::try_members(app, endpoints, files.as_ref(), LIMIT)?, files))
+}
+
+/// Returns the blocks that Calico's IPAM has confirmed for this node, if they are in etcd.
+///
+/// # Errors
+/// When no member answers, or refuses.
+pub(crate) fn blocks_in_etcd(app: &mut App, node: &dyn Node, config: &AgentConfig) -> Result<Option<Vec<String>>> {
+    let Datastore::Etcdv3 { endpoints, tls } = config.datastore() else { return Ok(None) };
+    let (members, files) = members(app, node, &endpoints, tls.as_ref())?;
+    etcd_blocks_of(config.node_name.as_str(), &members, files.as_ref(), LIMIT).map(Some)
 }

@@ -62,8 +62,12 @@ pub(crate) fn run(app: &mut App, node: &mut dyn Node, pods: Option<&WithPods>, t
     let works = Works::new(app, true);
     let network = works.network(node, &receipt.target, &mut |event| app.event(&event));
     let datastore = datastore::ask(app, node, &config, &config.datastore());
+    let etcd_blocks = match &datastore {
+        Ok(()) => datastore::blocks_in_etcd(app, node, &config),
+        Err(_) => Ok(None),
+    };
     let (backend, version) = (status.backend.clone(), status.calico_version.clone());
-    let mut scene = Scene { node, status, receipt, config, cluster, found, datastore, network };
+    let mut scene = Scene { node, status, receipt, config, cluster, found, datastore, etcd_blocks, network };
     let started = pods.map(|pods| before(app, &mut scene, pods)).transpose()?;
     let mut probes = verify::look(&mut scene, &mut |probe| tell(app, probe));
     let name = scene.config.node_name.to_string();

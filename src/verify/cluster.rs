@@ -119,15 +119,16 @@ fn block(scene: &mut Scene<'_>) -> Result<Answer> {
     if let Some(skipped) = scene.no_network() {
         return Ok(skipped);
     }
-    if scene.config.datastore() != Datastore::Kubernetes {
-        return Answer::skipped("the blocks are in etcd, which is not read for this");
-    }
-    let cluster = match scene.own_cluster() {
-        Ok(cluster) => cluster,
-        Err(skipped) => return Ok(skipped),
-    };
     let name = scene.config.node_name.as_str();
-    let blocks = cluster.blocks_of(name)?;
+    let blocks = match (&scene.etcd_blocks, scene.config.datastore()) {
+        (Ok(Some(blocks)), _) => blocks.clone(),
+        (Err(error), _) => return Answer::fails(format!("{error:#}")),
+        (Ok(None), Datastore::Etcdv3 { .. }) => return Answer::skipped("etcd does not answer: see DatastoreAnswers"),
+        (Ok(None), Datastore::Kubernetes) => match scene.own_cluster() {
+            Ok(cluster) => cluster.blocks_of(name)?,
+            Err(skipped) => return Ok(skipped),
+        },
+    };
     if blocks.is_empty() {
         return Answer::fails(format!("no block is confirmed for node {name}"));
     }

@@ -59,6 +59,8 @@ pub struct Scene<'a> {
     pub found: Result<Option<ClusterNode>>,
     /// Whether Calico's datastore answers the services.
     pub datastore: Result<()>,
+    /// The blocks that Calico's IPAM has confirmed for this node; none if they are not in etcd, or it does not answer.
+    pub etcd_blocks: Result<Option<Vec<String>>>,
     /// How the pod network differs from what other nodes are told.
     pub network: Result<Option<String>>,
 }

@@ -74,6 +74,28 @@ pub fn read_etcd(
     Ok(())
 }
 
+/// Returns the IPAM blocks that are confirmed for a node, as CIDRs.
+///
+/// # Errors
+/// As [`read_etcd`].
+pub fn etcd_blocks_of(
+    node: &str,
+    endpoints: &[String],
+    files: Option<&EtcdFiles>,
+    limit: Duration,
+) -> Result<Vec<String>> {
+    let below = format!("{AFFINITIES}{node}/");
+    let mut blocks = Vec::new();
+    for entry in etcd_kv::read(endpoints, files, limit, &[&below])?.iter().flatten() {
+        let Some(Object { spec, .. }) = affinity(entry)? else { continue };
+        let AffinityValue { state, deleted } = parse(entry)?;
+        if state == "confirmed" && !deleted {
+            blocks.push(spec.cidr);
+        }
+    }
+    Ok(blocks)
+}
+
 /// IPAM's settings, which are no v3 resource in etcd.
 #[derive(Deserialize)]
 struct IpamConfig {
@@ -83,6 +105,9 @@ struct IpamConfig {
 
 #[derive(Deserialize)]
 struct AffinityValue {
+    /// `pending`, `confirmed` or `pendingDeletion` (libcalico-go, lib/backend/model/block_affinity.go).
+    #[serde(default)]
+    state: String,
     #[serde(default)]
     deleted: bool,
 }

@@ -7,8 +7,9 @@ use calicoctl_win::node::sandbox::model::{Model, Name};
 use calicoctl_win::verify::probes;
 use serde_json::{Value, json};
 
+use crate::etcd::Member;
 use crate::lab::Lab;
-use crate::stories::credentials::cluster;
+use crate::stories::credentials::{cluster, runs_with_etcd};
 use crate::tokens::aged;
 
 const NAMESPACE: &str = "calicoctl-win-verify";
@@ -180,6 +181,32 @@ fn each_probe_fails_when_its_fact_is_otherwise() {
         assert_eq!(report["success"], json!(false));
         assert_eq!(left(&lab), [""; 0], "{id}");
     }
+}
+
+/// With etcd, the sandbox's Calico writes nothing there.
+#[test]
+fn the_block_of_a_node_with_etcd_is_read_there() {
+    let mut member = Member::start();
+    let lab = Lab::node();
+    runs_with_etcd(&lab);
+    let etcd = format!("--set datastore.type=etcdv3 --set datastore.etcd.endpoints={}", member.url());
+    let _there = lab.run(&format!("install -y {etcd}")).exits(0);
+    let asked = |code: i32| {
+        let report = lab.run("verify -o json").exits(code).json();
+        let block = probe(&report, "IpamBlock");
+        format!("{}: {}", block["verdict"].as_str().unwrap(), block["answered"].as_str().unwrap())
+    };
+    let put = |block: &str, value: &str| member.put(&format!("/calico/ipam/v2/host/{block}"), value);
+    put("win-a1-other/ipv4/block/192.168.0.0-26", r#"{"state":"confirmed","deleted":false}"#);
+    put("win-a1/ipv4/block/192.168.0.0-26", r#"{"state":"pending","deleted":false}"#);
+    assert_eq!(asked(11), "fail: no block is confirmed for node win-a1");
+    put("win-a1/ipv4/block/192.168.0.0-26", r#"{"state":"confirmed","deleted":false}"#);
+    assert_eq!(asked(0), "ok: 192.168.0.0/26 is this node's");
+    put("win-a1/ipv4/block/192.168.0.0-26", r#"{"state":"confirmed","deleted":true}"#);
+    put("win-a1/ipv4/block/192.168.0.64-26", r#"{"state":"confirmed","deleted":false}"#);
+    assert_eq!(asked(11), "fail: the network of pods is on 192.168.0.0/26, and the node's blocks are 192.168.0.64/26");
+    member.stop();
+    assert_eq!(asked(11), "skip: etcd does not answer: see DatastoreAnswers");
 }
 
 /// The objects of verify in the cluster.
