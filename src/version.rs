@@ -38,6 +38,27 @@ impl CalicoVersion {
     }
 }
 
+/// The releases of Calico that share major and minor, for example `v3.31`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReleaseLine(pub u64, pub u64);
+
+impl FromStr for ReleaseLine {
+    type Err = String;
+
+    /// Also reads one of its releases, for example `v3.31.2`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let release = text.parse().or_else(|_| format!("{text}.0").parse::<CalicoVersion>());
+        let (major, minor) = release.map_err(|_| format!("`{text}` is not a release line like v3.31"))?.line();
+        Ok(Self(major, minor))
+    }
+}
+
+impl fmt::Display for ReleaseLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "v{}.{}", self.0, self.1)
+    }
+}
+
 /// A release of Kubernetes 1, for example `v1.33.4`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]

@@ -12,6 +12,7 @@ use crate::run::options::{
     Rollback, Source, SourceOrBundle, Uninstall, Upgrade,
 };
 use crate::selftest::child;
+use crate::version::ReleaseLine;
 
 /// Installs, changes and removes Calico on a Windows node of a Kubernetes cluster.
 #[derive(Debug, Parser)]
@@ -217,7 +218,10 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 37] = [
             "fleet rollback",
         ],
     ),
-    ("policy", &["policy lint", "policy lint -f policies.yaml", "policy lint -f policies -o junit"]),
+    (
+        "policy",
+        &["policy lint", "policy lint -f policies.yaml --release-line v3.31", "policy lint -f policies -o junit"],
+    ),
     ("node", &["node drain --dry-run", "node cordon", "node taint os=windows:NoSchedule"]),
     ("node drain", &["node drain --dry-run", "node drain --delete-emptydir-data --drain-timeout 5m"]),
     ("credentials", &["credentials show", "credentials rotate"]),
@@ -738,6 +742,9 @@ pub enum PolicyVerb {
         /// Policies in a file, a folder, or on stdin (-), instead of those of the cluster, which is not asked
         #[arg(short, long = "file", value_name = "FILE")]
         files: Vec<PathBuf>,
+        /// With --file: release line of the cluster's Calico, for example v3.31, as which the files are judged
+        #[arg(long, value_name = "LINE", requires = "files")]
+        release_line: Option<ReleaseLine>,
     },
 }
 

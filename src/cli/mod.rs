@@ -168,7 +168,7 @@ fn dispatch(verb: Verb, app: &mut App) -> Result<Ending> {
         Verb::Release(verb) => release::run(&verb, app),
         Verb::Cluster(verb) => cluster::run(&verb, app),
         Verb::Fleet(verb) => fleet::run(&verb, app),
-        Verb::Policy(args::PolicyVerb::Lint { files }) => policy::lint(&files, app),
+        Verb::Policy(args::PolicyVerb::Lint { files, release_line }) => policy::lint(&files, release_line, app),
         Verb::Render(verb) => render::run(&verb, app),
         Verb::Dsc(verb) => dsc::run(&verb, app),
         Verb::Diagnose(args) => diagnose::run(&args, app),

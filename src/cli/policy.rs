@@ -8,7 +8,7 @@ use anyhow::Result;
 
 use crate::cluster::lint_etcd;
 use crate::fault::{Exit, Fault};
-use crate::policy::{Finding, Item, KINDS, Linter, PolicyReport, Severity};
+use crate::policy::{Calico, Finding, Item, KINDS, Linter, PolicyReport, Severity};
 use crate::report::document::{Check, CheckStatus, PreflightReport, Summary};
 use crate::report::junit;
 use crate::report::reporter::Format;
@@ -17,6 +17,7 @@ use crate::run::app::App;
 use crate::run::context::Remote;
 use crate::run::{Ending, login};
 use crate::values::count;
+use crate::version::ReleaseLine;
 use crate::yaml::encoding;
 use crate::yaml::{self, Malformed};
 
@@ -26,8 +27,11 @@ const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
 /// The largest file that is read.
 const MOST_BYTES: u64 = 256 << 20;
 
-pub(crate) fn lint(files: &[PathBuf], app: &mut App) -> Result<Ending> {
+pub(crate) fn lint(files: &[PathBuf], line: Option<ReleaseLine>, app: &mut App) -> Result<Ending> {
     let mut linter = Linter::default();
+    if let Some(line) = line {
+        linter.read_by(Calico::Line(line));
+    }
     if files.is_empty() {
         let remote = Remote::open(app, true)?;
         let in_etcd = read_etcd(app, &remote, &mut linter)?;

@@ -11,7 +11,7 @@ use super::resource::{Entity, Item, Kind, LabelSelector, Peer, Policy, Rule};
 use super::rewrite;
 use super::rules::{Costly, Skipped};
 use super::selector::{Selector, Words};
-use crate::version::CalicoVersion;
+use crate::version::{CalicoVersion, ReleaseLine};
 
 /// Felix splits a rule with more addresses than this into several.
 const MOST_OF_A_RULE: u64 = 4000;
@@ -26,6 +26,7 @@ pub enum Calico {
     #[default]
     Unknown,
     Release(CalicoVersion),
+    Line(ReleaseLine),
     /// Its data is in etcd.
     InEtcd,
 }
@@ -36,10 +37,13 @@ impl Calico {
         let (who, line) = match self {
             _ if !kind.is_of_admins() => return None,
             Self::Unknown => return None,
-            Self::Release(release) if kind.is_read_by(release.line()) => return None,
             Self::Release(release) => (format!("Calico {release}"), Some(release.line())),
+            Self::Line(line) => (format!("Calico {line}"), Some((line.0, line.1))),
             Self::InEtcd => ("Calico with its data in etcd".to_owned(), None),
         };
+        if line.is_some_and(|line| kind.is_read_by(line)) {
+            return None;
+        }
         let reads = |kind: Kind| line.is_some_and(|line| kind.is_read_by(line));
         let instead = match kind {
             Kind::AdminNetworkPolicy if reads(Kind::ClusterNetworkPolicy) => "a ClusterNetworkPolicy with tier: Admin",

@@ -4720,6 +4720,8 @@ function Test-CalicoPolicy {
         Runs calicoctl-win policy lint. Changes nothing.
     .PARAMETER File
         Policies in a file, a folder, or on stdin (-), instead of those of the cluster, which is not asked
+    .PARAMETER ReleaseLine
+        With --file: release line of the cluster's Calico, for example v3.31, as which the files are judged
     .PARAMETER Config
         Config file; repeat to layer, later ones win, - is stdin
     .PARAMETER Set
@@ -4757,6 +4759,7 @@ function Test-CalicoPolicy {
     [OutputType('CalicoctlWin.PolicyFinding')]
     param(
         [string[]] $File,
+        [string] $ReleaseLine,
         [string[]] $Config,
         [string[]] $Set,
         [string] $Sandbox,
@@ -4774,6 +4777,7 @@ function Test-CalicoPolicy {
     )
     $options = [ordered]@{
         File = '--file'
+        ReleaseLine = '--release-line'
         Config = '--config'
         Set = '--set'
         Sandbox = '--sandbox'

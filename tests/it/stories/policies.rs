@@ -366,6 +366,31 @@ fn policies_of_administrators_are_judged_as_the_clusters_calico_converts_them() 
 }
 
 #[test]
+fn policies_of_administrators_in_files_are_judged_as_the_named_release_line_converts_them() {
+    let lab = Lab::node();
+    let _started = lab.run("cluster check").exits(0);
+    fill_admins(&lab);
+    let is_admins = |(kind, ..): &&(String, String, Value)| kind.ends_with(".policy.networking.k8s.io");
+    let items: Vec<Value> = lab.objects().iter().filter(is_admins).map(|(_, _, policy)| policy.clone()).collect();
+    lab.write("admins.json", json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string());
+    for (line, release) in [("v3.28", "v3.28.5"), ("3.31", "v3.31.6"), ("v3.32.1", "v3.32.1")] {
+        lab.edit_object("clusterinformations.crd.projectcalico.org", "default", |object| {
+            object["spec"]["calicoVersion"] = json!(release);
+        });
+        let in_cluster = of_admins(&lab.run("policy lint -o json").exits(3).json());
+        let in_files =
+            of_admins(&lab.run(&format!("policy lint -f admins.json --release-line {line} -o json")).exits(3).json());
+        let of_line = release.rsplit_once('.').unwrap().0;
+        assert_eq!(in_files, in_cluster.replace(release, of_line), "{line}");
+    }
+    let without = of_admins(&lab.run("policy lint -f admins.json -o json").exits(3).json());
+    assert!(!without.contains("PolicyNotRead"), "{without}");
+    let refused = lab.run("policy lint -f admins.json --release-line latest").exits(64);
+    assert!(refused.stderr.contains("is not a release line like v3.31"), "{refused}");
+    let _no_files = lab.run("policy lint --release-line v3.31").exits(64);
+}
+
+#[test]
 fn a_cluster_without_administrators_policies_has_none_and_calico_in_etcd_reads_none() {
     let member = Member::start();
     let lab = Lab::node();
