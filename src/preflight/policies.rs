@@ -6,6 +6,10 @@ use super::cluster::untold;
 use super::{Finding, Judge, Row, Severity};
 use crate::facts::{ClusterFacts, PolicyFacts};
 
+/// The questions about policies of Kubernetes' administrators.
+const OF_ADMINS: [&str; 4] =
+    ["policy.networking.k8s.io", "adminnetworkpolicies", "baselineadminnetworkpolicies", "clusternetworkpolicies"];
+
 pub(super) const ROWS: &[Row] = &[
     Row {
         id: "PoliciesSupported",
@@ -44,10 +48,13 @@ fn counted(cluster: &ClusterFacts, of: fn(&PolicyFacts) -> (usize, &Vec<String>)
     let Some(policies) = &cluster.policies else {
         return untold(cluster, "networkpolicies", "the policies were not read");
     };
+    let of_admins = OF_ADMINS.iter().find_map(|question| cluster.untold(question));
+    let unread = of_admins
+        .map_or_else(String::new, |why| format!("; those of Kubernetes' administrators were not all read: {why}"));
     match of(policies) {
-        (0, _) => Pass(format!("none of {} policies", policies.all)),
+        (0, _) => Pass(format!("none of {} policies{unread}", policies.all)),
         (count, examples) => {
-            Fail(format!("{count} of {} policies {what}, such as {}", policies.all, examples.join(", ")))
+            Fail(format!("{count} of {} policies {what}, such as {}{unread}", policies.all, examples.join(", ")))
         }
     }
 }

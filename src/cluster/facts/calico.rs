@@ -7,12 +7,14 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use serde::Deserialize;
 
-use super::policies::{self, Policy};
+use super::policies::{self, OfAdmins, Policy};
 use super::{Question, Unanswered, ask, ask_all};
 use crate::cluster::api::{Api, path};
 use crate::cluster::errors::Failure;
+use crate::cluster::policies::ADMINS;
 use crate::facts::{ApiGroup, BgpFacts, ClusterFacts, FelixFacts, PoolFacts};
 use crate::values::joined;
+use crate::version::CalicoVersion;
 
 /// The pending requests for them.
 pub(super) struct Resources {
@@ -26,6 +28,7 @@ pub(super) struct Resources {
     host_endpoints: Question<Vec<Bare>>,
     controllers: Question<Option<Object<Controllers>>>,
     policies: [Question<Vec<Policy>>; 3],
+    of_admins: Question<Vec<OfAdmins>>,
 }
 
 impl Resources {
@@ -48,6 +51,7 @@ impl Resources {
                 ask_all(api, of("networkpolicies")),
                 ask_all(api, path(["apis", "networking.k8s.io", "v1", "networkpolicies"])),
             ],
+            of_admins: policies::ask_of_admins(api),
         }
     }
 
@@ -76,6 +80,16 @@ impl Resources {
             match unanswered.may_be("networkpolicies", question.answer().await)? {
                 Some(policies) => all.extend(policies),
                 None => return Ok(()),
+            }
+        }
+        let release = facts.calico_version.as_ref().and_then(|version| version.parse::<CalicoVersion>().ok());
+        let of_admins = unanswered.may_be(ADMINS, self.of_admins.answer().await)?;
+        for (kind, plural, listed) in of_admins.into_iter().flatten() {
+            // A ClusterRole of an earlier release of this program lacks the right. A kind that this Calico does not read is
+            // not enforced at all.
+            let listed = unanswered.may_be(plural, listed)?;
+            if release.as_ref().is_none_or(|release| kind.is_read_by(release.line())) {
+                all.extend(listed.into_iter().flatten());
             }
         }
         facts.policies = Some(policies::count(&all));

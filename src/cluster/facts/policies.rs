@@ -1,10 +1,16 @@
 //! How many network policies have rules that Felix on Windows skips, that are expensive there, or that are about HTTP
 //! requests.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 
+use super::{Question, served_versions};
+use crate::cluster::api::{Api, path};
+use crate::cluster::errors::Failure;
+use crate::cluster::policies::{ADMINS, OF_ADMINS};
 use crate::facts::PolicyFacts;
-use crate::policy::Listed;
+use crate::policy::{Kind, Listed};
 
 /// How many are named; the rest is counted.
 const EXAMPLES: usize = 5;
@@ -19,6 +25,24 @@ pub(super) struct Policy {
     costly: Option<&'static str>,
     /// Why it needs application layer policy.
     application_layer: Option<&'static str>,
+}
+
+/// The policies of one kind of Kubernetes' administrators, or why they were not read; with the kind's plural.
+pub(super) type OfAdmins = (Kind, &'static str, Result<Vec<Policy>, Failure>);
+
+/// Asks for those of each kind that the cluster serves.
+pub(super) fn ask_of_admins(api: &Arc<Api>) -> Question<Vec<OfAdmins>> {
+    let api = Arc::clone(api);
+    Question(tokio::spawn(async move {
+        let versions = served_versions(&api, ADMINS).await?;
+        let mut found = Vec::new();
+        for (kind, version, plural) in
+            OF_ADMINS.into_iter().filter(|(_, version, _)| versions.iter().any(|v| v == version))
+        {
+            found.push((kind, plural, api.list(&path(["apis", ADMINS, version, plural])).await));
+        }
+        Ok(found)
+    }))
 }
 
 pub(super) fn count(policies: &[Policy]) -> PolicyFacts {

@@ -390,6 +390,46 @@ fn policies_of_administrators_in_files_are_judged_as_the_named_release_line_conv
     let _no_files = lab.run("policy lint --release-line v3.31").exits(64);
 }
 
+/// The detail of a check of preflight.
+fn checked(report: &Value, id: &str) -> String {
+    let checks = report["checks"].as_array().unwrap();
+    let check = checks.iter().find(|check| check["id"] == id).unwrap_or_else(|| panic!("{report:#}"));
+    format!("{}: {}", check["status"].as_str().unwrap(), check["detail"].as_str().unwrap())
+}
+
+#[test]
+fn preflight_counts_the_policies_of_administrators_that_the_clusters_calico_reads() {
+    let lab = Lab::node();
+    let _started = lab.run("cluster check").exits(0);
+    let before = checked(&lab.run("preflight -o json").json(), "PoliciesSupported");
+    assert!(before.starts_with("ok: none of "), "{before}");
+    fill_admins(&lab);
+    let of = |release: &str| {
+        lab.edit_object("clusterinformations.crd.projectcalico.org", "default", |object| {
+            object["spec"]["calicoVersion"] = json!(release);
+        });
+        checked(&lab.run("preflight -o json").json(), "PoliciesSupported")
+    };
+    assert_eq!(of("v3.28.5"), before, "it reads none of them");
+    let newer = of("v3.32.1");
+    assert!(
+        newer.contains("1 of ")
+            && newer.contains("policies have rules that Windows skips, such as default (a named port)"),
+        "{newer}"
+    );
+
+    // A ClusterRole of an earlier release of this program has no such right.
+    let refused = "api GET /apis/policy.networking.k8s.io/v1alpha2/clusternetworkpolicies*=403";
+    let without = lab.fails_at(refused, "preflight -o json");
+    let report = without.json();
+    for id in ["PoliciesSupported", "PolicyCost", "ApplicationLayerPolicy"] {
+        let said = checked(&report, id);
+        assert!(said.starts_with("ok: none of "), "{said}");
+        assert!(said.contains("; those of Kubernetes' administrators were not all read: "), "{said}");
+    }
+    let _installed = lab.fails_at(refused, "install -y").exits(0);
+}
+
 #[test]
 fn a_cluster_without_administrators_policies_has_none_and_calico_in_etcd_reads_none() {
     let member = Member::start();
