@@ -17,9 +17,12 @@ pub fn kubeconfig(root: &WinPath) -> WinPath {
     root.join(KUBECONFIG)
 }
 
-/// The file from which the CNI plugin reads the node's name; node startup writes it too.
+/// Name of the file from which the CNI plugin reads the node's name; node startup writes it too.
+pub const NODENAME: &str = "nodename";
+
+/// The file with the node's name.
 pub fn nodename(root: &WinPath) -> WinPath {
-    root.join("nodename")
+    root.join(NODENAME)
 }
 
 /// The effective values, for scripts and log collectors that read them here.
@@ -27,9 +30,12 @@ pub fn config_ps1(root: &WinPath) -> WinPath {
     root.join("config.ps1")
 }
 
-/// Rules that Felix applies before all policy. It looks for them next to its executable, once, at start.
+/// Name of the file with rules that Felix applies before all policy.
+pub const STATIC_RULES: &str = "static-rules.json";
+
+/// These rules. Felix looks for them next to its executable, once, at start.
 pub fn static_rules(root: &WinPath) -> WinPath {
-    root.join("static-rules.json")
+    root.join(STATIC_RULES)
 }
 
 /// Name of the folder for the etcd client's files. Every staged release has it, because its tree is only

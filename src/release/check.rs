@@ -6,6 +6,9 @@
 
 use std::collections::HashMap;
 
+use crate::item::Manifest;
+use crate::paths::{ETCD_TLS, KUBECONFIG, NODENAME, STATIC_RULES};
+
 /// The one top folder of every release; it is removed when the release is extracted.
 pub const TOP: &str = "CalicoWindows";
 
@@ -15,6 +18,32 @@ pub const MAX_PATH_UNITS: usize = 240;
 
 /// Deepest path below the top folder; a real release has four parts.
 pub const MAX_PARTS: usize = 16;
+
+/// What becomes of a release's file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Use {
+    Staged,
+    /// This program renders it; the release's own has only defaults.
+    Rendered,
+    /// It is of a node and of no release: this program or the user writes it there. It is in an archive that was packed
+    /// from the folder of a node, and may have that node's login.
+    OfANode,
+}
+
+impl Use {
+    /// By the path below the top folder.
+    pub fn of(path: &str) -> Self {
+        let below = |name: &str| {
+            let (head, rest) = path.split_at_checked(name.len()).unwrap_or_default();
+            head.eq_ignore_ascii_case(name) && (rest.is_empty() || rest.starts_with('/'))
+        };
+        match path {
+            _ if ["config.ps1", Manifest::FILE].iter().any(|own| own.eq_ignore_ascii_case(path)) => Self::Rendered,
+            _ if [KUBECONFIG, NODENAME, STATIC_RULES, ETCD_TLS].into_iter().any(below) => Self::OfANode,
+            _ => Self::Staged,
+        }
+    }
+}
 
 /// Why a name is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -52,7 +52,7 @@ pub fn extract(archive: &Path, dest: &Path, options: &ExtractOptions, events: Si
     let archive = Archive::open(archive, options.sha256.as_ref(), events)?;
     let staging = Staging::next_to(dest)?;
     let options = WriteOptions { digests: false, durable: false };
-    let unpacked = unpack(&archive, staging.path(), options, &[], events)?;
+    let unpacked = unpack(&archive, staging.path(), options, &|_| true, events)?;
     staging.publish()?;
     Ok(Extracted {
         sha256: archive.sha256.clone(),
@@ -84,17 +84,17 @@ struct Task<'a> {
     paths: Vec<&'a str>,
 }
 
-/// Inflates every entry into `folder`, which exists and is empty, except the paths in `skip`.
+/// Inflates every entry whose path is wanted into `folder`, which exists and is empty.
 pub(super) fn unpack(
     archive: &Archive,
     folder: &Path,
     options: WriteOptions,
-    skip: &[&str],
+    is_wanted: &dyn Fn(&str) -> bool,
     events: Sink,
 ) -> Result<Unpacked> {
-    let wanted: Vec<&Entry> =
-        archive.entries.iter().filter(|e| !skip.iter().any(|s| s.eq_ignore_ascii_case(&e.path))).collect();
-    make_folders(archive, &wanted, folder)?;
+    let wanted: Vec<&Entry> = archive.entries.iter().filter(|entry| is_wanted(&entry.path)).collect();
+    let folders = archive.folders.iter().map(String::as_str).filter(|path| is_wanted(path));
+    make_folders(folders, &wanted, folder)?;
     let tasks = tasks(archive, &wanted)?;
     let total: u64 = wanted.iter().map(|entry| entry.size).sum();
 
@@ -151,9 +151,9 @@ pub(super) fn unpack(
     })
 }
 
-fn make_folders(archive: &Archive, wanted: &[&Entry], folder: &Path) -> Result<()> {
+fn make_folders<'a>(folders: impl Iterator<Item = &'a str>, wanted: &[&'a Entry], folder: &Path) -> Result<()> {
     let parents = wanted.iter().filter_map(|entry| entry.path.rsplit_once('/').map(|(parent, _)| parent));
-    let folders: BTreeSet<&str> = parents.chain(archive.folders.iter().map(String::as_str)).collect();
+    let folders: BTreeSet<&str> = parents.chain(folders).collect();
     for path in folders {
         let path = folder.join(path);
         std::fs::create_dir_all(&path).doing("create the folder", &path)?;

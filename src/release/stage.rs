@@ -11,7 +11,7 @@ use anyhow::Result;
 use sha2::Digest;
 
 use super::archive::{Archive, MAX_ENTRIES, MAX_TOTAL};
-use super::check::{Names, Refusal, TOP};
+use super::check::{Names, Refusal, TOP, Use};
 use super::extract::unpack;
 use super::files::{BUFFER, PathContext, Staging};
 use super::inflate::WriteOptions;
@@ -22,9 +22,6 @@ use crate::paths::ETCD_TLS;
 use crate::report::event::{Event, Sink};
 use crate::values::Sha256;
 use crate::version::CalicoVersion;
-
-/// This program renders this file; the release's own has only defaults.
-const LEFT_OUT: [&str; 2] = ["config.ps1", Manifest::FILE];
 
 /// Gets the paths below the top folder, and refuses a release that lacks required files of its version.
 pub type LayoutCheck<'a> = &'a dyn Fn(&CalicoVersion, &[&str]) -> Result<()>;
@@ -38,7 +35,8 @@ pub struct StageOptions<'a> {
 }
 
 /// Verifies a release archive, or a folder with an extracted one, and creates a release tree from it at `dest`, which must
-/// not exist or be empty. `config.ps1` is omitted from tree and manifest.
+/// not exist or be empty. `config.ps1` is omitted from tree and manifest, and so are files of a node, with a warning:
+/// this program writes them, and could not if the release had them.
 ///
 /// The manifest is written last and is newer than every file: a file newer than the manifest was changed since. All
 /// data is flushed to the disk when this returns.
@@ -54,13 +52,27 @@ pub fn stage(release: &Path, dest: &Path, options: &StageOptions<'_>, events: Si
     check_layout(&archive.paths().collect::<Vec<_>>(), release, options)?;
     let staging = Staging::next_to(dest)?;
     let write = WriteOptions { digests: true, durable: true };
-    let mut unpacked = unpack(&archive, staging.path(), write, &LEFT_OUT, events)?;
+    warn_of_a_nodes(archive.paths(), events);
+    let mut unpacked = unpack(&archive, staging.path(), write, &is_staged, events)?;
     let mut files = BTreeMap::new();
     for (path, size) in unpacked.sizes {
         let sha256 = unpacked.digests.remove(&path).expect("digests were requested, and each file has one");
         files.insert(path, ManifestFile { size, sha256 });
     }
     seal(staging, options.version, Some(archive.sha256), files)
+}
+
+fn is_staged(path: &str) -> bool {
+    Use::of(path) == Use::Staged
+}
+
+/// Names the files that are left out because they are of a node.
+fn warn_of_a_nodes<'a>(paths: impl Iterator<Item = &'a str>, events: Sink) {
+    let left_out: Vec<&str> = paths.filter(|path| Use::of(path) == Use::OfANode).collect();
+    if !left_out.is_empty() {
+        let message = format!("the release has files of a node, which are left out: {}", left_out.join(", "));
+        events(Event::Warning { id: "ReleaseOfANode", message });
+    }
 }
 
 fn check_layout(paths: &[&str], release: &Path, options: &StageOptions<'_>) -> Result<()> {
@@ -107,8 +119,9 @@ fn stage_folder(source: &Path, dest: &Path, options: &StageOptions<'_>, events: 
     found.walk(&root, "")?;
     check_layout(&found.files.iter().map(|(path, _)| path.as_str()).collect::<Vec<_>>(), &root, options)?;
 
+    warn_of_a_nodes(found.files.iter().map(|(path, _)| path.as_str()), events);
     let staging = Staging::next_to(dest)?;
-    for folder in &found.folders {
+    for folder in found.folders.iter().filter(|path| is_staged(path)) {
         let folder = staging.path().join(folder);
         std::fs::create_dir_all(&folder).doing("create the folder", &folder)?;
     }
@@ -116,7 +129,7 @@ fn stage_folder(source: &Path, dest: &Path, options: &StageOptions<'_>, events: 
     let mut buffer = vec![0; BUFFER];
     let (mut current, mut files) = (0, BTreeMap::new());
     for (path, _) in found.files {
-        if LEFT_OUT.iter().any(|left_out| left_out.eq_ignore_ascii_case(&path)) {
+        if !is_staged(&path) {
             continue;
         }
         let copied = copy(&root.join(&path), &staging.path().join(&path), &mut buffer)?;
@@ -205,6 +218,8 @@ impl Found {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Cursor;
+
     use super::*;
     use crate::release::fixtures::{Bench, names, quiet};
     use crate::sandbox::release::SyntheticRelease;
@@ -264,6 +279,38 @@ mod tests {
         // A staged tree can be staged again: its manifest is not one of its files.
         let again = run(&bench.dest, &bench.folder.path().join("three"), &any).unwrap();
         assert_eq!(again.digest(), from_archive.digest());
+    }
+
+    /// Somebody packed the folder of a node: its name and its login are of that node alone.
+    #[test]
+    fn files_of_a_node_are_left_out_and_named() {
+        let own = ["nodename", "Calico-Kube-Config", "static-rules.json", "etcd-tls/server.key"];
+        let mut zip = zip::ZipWriter::new_append(Cursor::new(SyntheticRelease::build(&version()))).unwrap();
+        let options = zip::write::SimpleFileOptions::default();
+        for path in own {
+            zip.start_file(format!("{TOP}/{path}"), options).unwrap();
+        }
+        zip.start_file(format!("{TOP}/nodename.txt"), options).unwrap();
+        let bench = Bench::with(&zip.finish().unwrap().into_inner());
+        let extracted = bench.folder.path().join("extracted");
+        super::super::extract::extract(&bench.archive, &extracted, &Default::default(), &mut quiet).unwrap();
+        for (name, release) in [("archive", &bench.archive), ("folder", &extracted)] {
+            let dest = bench.folder.path().join(name);
+            let mut warned = Vec::new();
+            let mut events = |event| {
+                if let Event::Warning { id, message } = event {
+                    warned.push((id, message));
+                }
+            };
+            let options = StageOptions { version: &version(), sha256: None, layout: &any };
+            let manifest = stage(release, &dest, &options, &mut events).unwrap();
+            assert!(manifest.files.contains_key("nodename.txt"), "{name}");
+            for path in own {
+                assert!(!manifest.files.contains_key(path) && !dest.join(path).exists(), "{name}: {path}");
+            }
+            let [("ReleaseOfANode", message)] = warned.as_slice() else { panic!("{name}: {warned:?}") };
+            assert!(own.iter().all(|path| message.contains(path)), "{name}: {message}");
+        }
     }
 
     #[cfg(unix)]

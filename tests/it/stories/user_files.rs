@@ -1,8 +1,12 @@
 //! Files that users have in or at Calico's folder.
 
 use std::fs;
+use std::io::{Cursor, Write as _};
 
+use calicoctl_win::sandbox::release::SyntheticRelease;
+use calicoctl_win::version::CalicoVersion;
 use serde_json::Value;
+use zip::write::{SimpleFileOptions, ZipWriter};
 
 use crate::lab::Lab;
 
@@ -70,3 +74,22 @@ fn a_folder_of_another_product_is_never_moved_aside_for_the_release() {
     fs::create_dir(lab.on_node("C/Empty")).unwrap();
     let _done = lab.run(r"install -y --set calico.rootDir=C:\Empty").exits(0);
 }
+
+/// The install writes these itself, and found only with running services that it could not.
+#[test]
+fn a_release_that_was_packed_from_a_node_is_installed_without_that_nodes_files() {
+    let mut zip = ZipWriter::new_append(Cursor::new(SyntheticRelease::build(&CalicoVersion::new(3, 32, 1)))).unwrap();
+    for name in ["nodename", "calico-kube-config"] {
+        zip.start_file(format!("CalicoWindows/{name}"), SimpleFileOptions::default()).unwrap();
+        zip.write_all(b"of another node").unwrap();
+    }
+    let lab = Lab::node();
+    lab.write("calico-windows-v3.32.1.zip", zip.finish().unwrap().into_inner());
+    let lines = lab.run("install -y --release calico-windows-v3.32.1.zip -o ndjson").exits(0).ndjson();
+    let named = ["the release has files of a node, which are left out: nodename, calico-kube-config"];
+    assert_eq!(warned(&lines, "ReleaseOfANode"), named);
+    assert_eq!(lab.read("C/CalicoWindows/nodename"), "win-a1");
+    assert_eq!(lab.picture().files_with("of another node"), Vec::<String>::new());
+    assert_eq!(lab.status()["overall"], "Healthy");
+}
+
