@@ -98,6 +98,9 @@ pub struct CniConfig {
     /// The plugin's `type`, or that of a list's first plugin; none if the file is not a CNI configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plugin: Option<String>,
+    /// It is a folder, which no container runtime reads (libcni's ConfFiles), and no file can replace.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_folder: bool,
 }
 
 impl CniConfig {

@@ -235,7 +235,8 @@ fn cni_configs(node: &dyn Node, dir: &WinPath) -> Vec<CniConfig> {
         let plugin = document["type"].as_str().or(document["plugins"][0]["type"].as_str())?;
         Some(plugin.to_owned())
     };
-    names.into_iter().map(|file| CniConfig { plugin: plugin(&file), file }).collect()
+    let is_folder = |name: &str| node.disk(&dir.join(name)).is_dir();
+    names.into_iter().map(|file| CniConfig { plugin: plugin(&file), is_folder: is_folder(&file), file }).collect()
 }
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ pub(super) const ROWS: &[Row] = &[
         id: "CniConfig",
         severity: Severity::Error,
         why: "the container runtime uses the first file in its CNI folder, so with two plugins the file names decide which one is used",
-        fix: "move the other plugin's file out of the CNI folder, or set spec.calicoNetwork.backend: none to keep that plugin",
+        fix: "move what is named here out of the CNI folder, or set spec.calicoNetwork.backend: none to keep another plugin",
         judge: Judge::Machine(cni_config),
     },
     Row {
@@ -194,10 +194,15 @@ fn remote_access(survey: &Survey) -> Option<&ServiceFacts> {
 fn cni_config(survey: &Survey, _: &NodeFacts, input: &Input) -> Finding {
     let Some(settings) = input.settings else { return Unknown("the settings could not be resolved".into()) };
     let ours = &settings.cni.conf_file;
-    let stays = |config: &&CniConfig| !input.replaces_flannel || !config.is_flannels();
-    let others = || survey.cni_configs.iter().filter(stays).filter(|config| !config.file.eq_ignore_ascii_case(ours));
-    let named: Vec<String> = others().map(|config| format!("{} ({})", config.file, whose(config))).collect();
+    let stays = |config: &&CniConfig| !config.is_folder && (!input.replaces_flannel || !config.is_flannels());
+    let (own, others): (Vec<_>, Vec<_>) =
+        survey.cni_configs.iter().partition(|config| config.file.eq_ignore_ascii_case(ours));
+    let others = others.into_iter().filter(stays);
+    let named: Vec<String> = others.map(|config| format!("{} ({})", config.file, whose(config))).collect();
     match (settings.network.backend, named.is_empty()) {
+        (backend, _) if backend != Backend::None && own.iter().any(|config| config.is_folder) => {
+            Fail(format!("{ours} in the CNI folder is a folder, and Calico's configuration is a file of that name"))
+        }
         (Backend::None, false) => Pass(format!("the pods' network belongs to {}", named.join(", "))),
         (Backend::None, true) => Warn("the backend is none, and no other plugin has a configuration yet".into()),
         (_, true) => Pass("only Calico's".into()),

@@ -193,7 +193,9 @@ impl SandboxNode {
         let mut model = self.model()?;
         let folder = self.runtime(&model)?.map(|runtime| self.disk(&runtime.cni_conf_dir));
         let files = folder.map(std::fs::read_dir).and_then(Result::ok);
-        let is_conf = |path: PathBuf| path.extension().is_some_and(|kind| kind == "conf" || kind == "conflist");
+        // Not a folder of such a name (libcni's ConfFiles).
+        let is_conf =
+            |path: PathBuf| path.is_file() && path.extension().is_some_and(|kind| kind == "conf" || kind == "conflist");
         let published = files.is_some_and(|mut files| files.any(|file| file.is_ok_and(|file| is_conf(file.path()))));
         let before = self.running()?;
         let mut running = before.clone();

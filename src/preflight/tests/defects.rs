@@ -78,7 +78,7 @@ fn b29_the_backend_none_is_fine_and_with_vxlan_the_vni_is_always_checked() {
         scene.settings.as_mut().unwrap().network.backend = Backend::None;
         scene.cluster.felix.vxlan_vni = Some(1);
         survey_of(scene).cni_configs =
-            vec![CniConfig { file: "10-azure.conf".into(), plugin: Some("azure-vnet".into()) }];
+            vec![CniConfig { file: "10-azure.conf".into(), plugin: Some("azure-vnet".into()), is_folder: false }];
     };
     let report = report(none);
     assert!(verdict(&report).is_ok(), "{report:#?}");

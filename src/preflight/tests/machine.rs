@@ -20,7 +20,8 @@ pub(super) const STORIES: &[Story] = &[
     story(
         "CniConfig",
         |scene| {
-            let theirs = CniConfig { file: "05-flannel.conflist".into(), plugin: Some("flannel".into()) };
+            let theirs =
+                CniConfig { file: "05-flannel.conflist".into(), plugin: Some("flannel".into()), is_folder: false };
             survey_of(scene).cni_configs.push(theirs);
         },
         |scene| scene.node.leave_out(Part::Survey, "a service refused it"),
@@ -152,7 +153,8 @@ fn leftovers_of_another_installer_are_named() {
 fn b26_a_configuration_that_calicos_pods_left_is_named_as_calicos() {
     let found = check(
         &report(|scene| {
-            let theirs = CniConfig { file: "10-calico.conflist".into(), plugin: Some("calico".into()) };
+            let theirs =
+                CniConfig { file: "10-calico.conflist".into(), plugin: Some("calico".into()), is_folder: false };
             survey_of(scene).cni_configs.push(theirs);
         }),
         "CniConfig",
@@ -162,6 +164,18 @@ fn b26_a_configuration_that_calicos_pods_left_is_named_as_calicos() {
         "other configurations in the CNI folder: 10-calico.conflist (calico; delete it if Calico's HostProcess pods \
          left it)"
     );
+}
+
+#[test]
+fn a_folder_in_the_place_of_the_cni_configuration_is_refused() {
+    let told = |file: &str| {
+        let mut scene = scene();
+        let folder = CniConfig { file: file.into(), is_folder: true, plugin: None };
+        survey_of(&mut scene).cni_configs = vec![folder];
+        finding(&scene, "CniConfig")
+    };
+    let own = "Fail: 10-calico.conf in the CNI folder is a folder, and Calico's configuration is a file of that name";
+    assert_eq!([told("10-Calico.conf").as_str(), &told("05-old.conf")], [own, "Ok: only Calico's"]);
 }
 
 #[test]

@@ -111,7 +111,7 @@ pub(super) fn survey() -> Survey {
         unread_services: Default::default(),
         services: services.map(|(name, service)| (name.to_owned(), service)).into(),
         networks: [("nat".to_owned(), "NAT".to_owned())].into(),
-        cni_configs: vec![CniConfig { file: "10-calico.conf".into(), plugin: Some("calico".into()) }],
+        cni_configs: vec![CniConfig { file: "10-calico.conf".into(), plugin: Some("calico".into()), is_folder: false }],
         installed: true,
         own_rules_ignored: Some(Vec::new()),
         calico_folder: true,

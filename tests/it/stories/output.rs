@@ -214,7 +214,7 @@ fn each_failed_check_has_its_own_fix_with_one_command_a_line() {
           calicoctl-win preflight --fix --sandbox node  # does the same, and asks first
       CniConfig: other configurations in the CNI folder: 05-flannel.conflist (flannel)
         why: the container runtime uses the first file in its CNI folder, so with two plugins the file names decide which one is used
-        fix: move the other plugin's file out of the CNI folder, or set spec.calicoNetwork.backend: none to keep that plugin
+        fix: move what is named here out of the CNI folder, or set spec.calicoNetwork.backend: none to keep another plugin
       NoFlannel: Flannel was found: network vxlan0
         why: Flannel's HNS network occupies the adapter that Calico needs, and flanneld re-creates it
         fix:

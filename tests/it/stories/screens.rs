@@ -318,8 +318,8 @@ fn failed_checks_as_blocks() {
           (flannel)
         why: the container runtime uses the first file in its CNI folder, so with
              two plugins the file names decide which one is used
-        fix: move the other plugin's file out of the CNI folder, or set
-             spec.calicoNetwork.backend: none to keep that plugin
+        fix: move what is named here out of the CNI folder, or set
+             spec.calicoNetwork.backend: none to keep another plugin
       NoFlannel: Flannel was found: network vxlan0
         why: Flannel's HNS network occupies the adapter that Calico needs, and
              flanneld re-creates it
@@ -409,8 +409,8 @@ fn a_page_about_a_check() {
     A check, group machine (error). The container runtime uses the first file in its
     CNI folder, so with two plugins the file names decide which one is used.
 
-    What to do: move the other plugin's file out of the CNI folder, or set
-    spec.calicoNetwork.backend: none to keep that plugin
+    What to do: move what is named here out of the CNI folder, or set
+    spec.calicoNetwork.backend: none to keep another plugin
     ");
     for id in ["ClusterRights", "TokenRenewalForbidden", "StrictAffinity"] {
         let _rules = screen(Lab::new, &format!("explain {id}"), 0);

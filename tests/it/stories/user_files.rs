@@ -93,3 +93,24 @@ fn a_release_that_was_packed_from_a_node_is_installed_without_that_nodes_files()
     assert_eq!(lab.status()["overall"], "Healthy");
 }
 
+/// Calico's configuration is a file of that name, which is written last, when the services run.
+#[test]
+fn a_folder_with_the_name_of_the_cni_configuration_is_found_before_any_change() {
+    let lab = Lab::node();
+    let folder = lab.on_node("C/Program Files/containerd/cni/conf/10-calico.conf");
+    fs::create_dir_all(&folder).unwrap();
+    let before = lab.picture_without_state();
+    let refused = lab.run("install -y -o json").exits(3).json();
+    let checks = refused["error"]["checks"].as_array().unwrap();
+    let [check] = checks.as_slice() else { panic!("{refused:#}") };
+    assert_eq!(check["id"], "CniConfig");
+    assert!(check["detail"].as_str().unwrap().starts_with("10-calico.conf in the CNI folder is a folder"), "{check}");
+    lab.picture_without_state().same_as(&before);
+
+    // Nor does such a folder give pods a network, which the rollback could not delete then.
+    let failed = lab.run("install -y -o json --ignore-preflight-errors CniConfig").exits(9).json();
+    assert_eq!(failed["rolled_back"], true, "{failed:#}");
+    lab.picture_without_state().same_as(&before);
+    fs::remove_dir(&folder).unwrap();
+    let _fine = lab.run("install -y").exits(0);
+}
