@@ -188,18 +188,32 @@ async fn orphans(api: &Api, pods: &[Pod]) -> Result<BTreeSet<(String, String)>, 
     Ok(sets)
 }
 
+/// The fix for a budget that never allows an eviction.
+const RELAX: &str = "scale the application up or change its budget (kubectl get pdb -A)";
+
+/// The fix for a pod with several budgets: the API server answers its eviction with 500, whatever they allow
+/// (Kubernetes' pkg/registry/core/pod/storage/eviction.go).
+const ONE_BUDGET: &str =
+    "change the selectors of the budgets, or delete budgets, until each pod has only one (kubectl get pdb -A)";
+
+const RELAX_OR_ONE_BUDGET: &str = "where a pod has several budgets, change their selectors until it has only one; else scale the application up or change its budget (kubectl get pdb -A)";
+
 /// Refuses, with all reasons at once.
 fn verdict(node: &str, survey: &Survey, options: &DrainOptions) -> Result<()> {
     let mut reasons = survey.refused.clone();
     let mut id = "DrainRefused";
-    let mut hint = "pass the flags that you agree to, or move these pods yourself; nothing was cordoned or evicted";
+    let mut fix = "pass the flags that you agree to, or move these pods yourself";
     if !options.disable_eviction {
         let never = |pod: &Pod| budgets::never(pod, &survey.budgets).map(|why| format!("{pod}: {why}"));
         let never: Vec<String> = survey.pods.iter().filter_map(never).collect();
         if reasons.is_empty() && !never.is_empty() {
             id = "DrainNeverAllowed";
-            hint =
-                "scale the application up or change its budget (kubectl get pdb -A); nothing was cordoned or evicted";
+            let several = survey.pods.iter().filter(|pod| budgets::of(pod, &survey.budgets).len() > 1).count();
+            fix = match several {
+                0 => RELAX,
+                _ if several == never.len() => ONE_BUDGET,
+                _ => RELAX_OR_ONE_BUDGET,
+            };
         }
         reasons.extend(never);
     }
@@ -208,7 +222,7 @@ fn verdict(node: &str, survey: &Survey, options: &DrainOptions) -> Result<()> {
     }
     let what = format!("{} of node {node} cannot be evicted", count(reasons.len(), "pod"));
     Err(Fault::new(Exit::DrainBlocked, id, what)
-        .hint(hint)
+        .hint(format!("{fix}; nothing was cordoned or evicted"))
         .retryable(false)
         .because(anyhow::Error::msg(reasons.join("\n"))))
 }

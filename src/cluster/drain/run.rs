@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 use super::budgets::{self, Budget};
 use super::eviction::{self, Answered};
 use super::pods::Pod;
-use super::{BUDGETS, DrainOptions, DrainPlan, Remaining, Survey, pods_path};
+use super::{BUDGETS, DrainOptions, DrainPlan, ONE_BUDGET, RELAX, Remaining, Survey, pods_path};
 use crate::cluster::api::{Api, Form};
 use crate::cluster::errors::Failure;
 use crate::cluster::watch::{News, follow};
@@ -231,7 +231,7 @@ impl<'a> Run<'a> {
                 (self.events)(Event::PodEvicted { pod });
                 return Ok(());
             }
-            Answered::Never(why) => return Err(never(self.node, format!("{pod}: {why}"))),
+            Answered::Never(why) => return Err(never(self.node, format!("{pod}: {why}"), ONE_BUDGET)),
             Answered::Failed(failure) => return Err(failure.into()),
             Answered::Budget(said, hint) => {
                 // A budget counts an evicted pod again only when its replacement exists.
@@ -240,7 +240,8 @@ impl<'a> Run<'a> {
                 if !self.gone.iter().any(speaks_for)
                     && let Some(why) = budgets::never(&leaving.pod, &self.budgets)
                 {
-                    return Err(never(self.node, format!("{pod}: {why}")));
+                    let fix = if asked.len() > 1 { ONE_BUDGET } else { RELAX };
+                    return Err(never(self.node, format!("{pod}: {why}"), fix));
                 }
                 // The budget changed while the request was pending: that update does not come again.
                 let news = matches!(leaving.state, State::Asked(received) if received < self.counts);
@@ -406,11 +407,9 @@ impl Leaving {
     }
 }
 
-fn never(node: &str, why: String) -> Error {
+fn never(node: &str, why: String, fix: &str) -> Error {
     Fault::new(Exit::DrainBlocked, "DrainNeverAllowed", format!("1 pod of node {node} cannot be evicted"))
-        .hint(
-            "scale the application up or change its budget (kubectl get pdb -A); pods evicted so far run on other nodes",
-        )
+        .hint(format!("{fix}; pods evicted so far run on other nodes"))
         .retryable(false)
         .because(Error::msg(why))
 }

@@ -177,6 +177,15 @@ fn a_budget_that_can_never_allow_it_is_named_at_once() {
     demo/web-5d8f7c9b6d-9vlmt: is under 2 budgets (demo/web, demo/web-too), which Kubernetes always refuses
     ");
     assert!(!town.cordoned() && town.pods().len() == 3);
+    let hint = |refused: &Value| refused["error"]["hint"].as_str().unwrap().to_owned();
+    assert!(hint(&refused).starts_with("where a pod has several budgets, change their selectors"), "{refused:#}");
+    // No number of replicas helps a pod with two budgets.
+    let alone = "/apis/policy/v1/namespaces/demo/poddisruptionbudgets/alone";
+    town.cluster.as_admin(&Method::DELETE, alone, None).unwrap();
+    let refused = town.run("node drain -y -o json").exits(8).json();
+    assert_eq!(refused["error"]["id"], "DrainNeverAllowed");
+    assert!(hint(&refused).starts_with("change the selectors of the budgets"), "{refused:#}");
+    assert!(!hint(&refused).contains("scale"), "{refused:#}");
     let _deleted = town.run("node drain -y --disable-eviction").exits(0);
     assert!(town.pods().is_empty());
 }
