@@ -281,7 +281,11 @@ fn put_in_cluster(
         if let Some(Some(State::Cordon { .. })) = journal.originals.get(id) {
             // A resumed run may find another state.
             return match object.cordon(&name)? {
-                Some(_) => Ok(format!("node {name} was cordoned by somebody before, and stays so")),
+                Some(_) => {
+                    let message = format!("node {name} was cordoned by somebody before, and stays so after this run");
+                    events(Event::Warning { id: STAYS_CORDONED, message });
+                    Ok(format!("node {name} was cordoned before"))
+                }
                 None => Err(uncordoned_meanwhile(&name).into()),
             };
         }
@@ -354,6 +358,9 @@ fn has_references(error: &anyhow::Error) -> bool {
 
 /// The id of the warning for something that is removed only when Windows starts next.
 pub const GONE_WITH_REBOOT: &str = "GoneWithReboot";
+
+/// The id of the warning that a run leaves the Node cordoned, as somebody else had cordoned it.
+pub const STAYS_CORDONED: &str = "NodeStaysCordoned";
 
 /// Compare and set; `any` accepts every current state. Returns whether anything was changed.
 fn put(

@@ -17,7 +17,7 @@ use super::options::Global;
 use super::sandbox_env::SandboxEnv;
 use super::stdin::Stdin;
 use super::{Ending, ctrl_c, records};
-use crate::apply::steps::GONE_WITH_REBOOT;
+use crate::apply::steps::{GONE_WITH_REBOOT, STAYS_CORDONED};
 use crate::fault::{Exit, Fault};
 use crate::node::{Node, STATE_DIR};
 use crate::plan::show::Plan;
@@ -124,6 +124,7 @@ impl App {
             Event::Warning { id, message } => {
                 let mut record = self.record();
                 record.needs_reboot |= *id == GONE_WITH_REBOOT;
+                record.stays_cordoned |= *id == STAYS_CORDONED;
                 record.warnings.push(format!("{id}: {message}"));
             }
             Event::PodEvicted { pod } => drop(self.record().evicted.insert(pod.clone())),
@@ -141,13 +142,22 @@ impl App {
         }
     }
 
-    /// Shows some work as a phase.
+    /// Shows some work that changes nothing as a phase.
     pub fn phase<T>(&mut self, phase: &'static str, work: impl FnOnce(&mut Self) -> Result<(T, String)>) -> Result<T> {
+        self.phase_of_change(phase, |app| work(app).map(|(value, message)| (value, message, false)))
+    }
+
+    /// Shows some work as a phase; its result also says whether it changed something.
+    pub fn phase_of_change<T>(
+        &mut self,
+        phase: &'static str,
+        work: impl FnOnce(&mut Self) -> Result<(T, String, bool)>,
+    ) -> Result<T> {
         let begun = Instant::now();
         self.event(&Event::PhaseStarted { phase, place: None });
         match work(self) {
-            Ok((value, message)) => {
-                self.event(&Event::PhaseCompleted { phase, message, changed: false, took: begun.elapsed() });
+            Ok((value, message, changed)) => {
+                self.event(&Event::PhaseCompleted { phase, message, changed, took: begun.elapsed() });
                 Ok(value)
             }
             Err(error) => {

@@ -51,6 +51,11 @@ pub(crate) fn end(op: &mut Operation<'_>, name: &str, after: After, keeper: Opti
     let cordon = if matches!(after, After::Leave) { None } else { Cordon::load(op.node)? };
     match (after, cordon) {
         (After::UncordonAlways, None) => op.context.cluster(op.node)?.uncordon(name).map(drop),
+        (After::Uncordon | After::Try, None) if op.app.record().stays_cordoned => {
+            let uncordon = op.app.command("node uncordon");
+            op.app.reporter.tell(&format!("Node {name} stays cordoned, as it was before this run: {uncordon}"));
+            Ok(())
+        }
         (_, None) => Ok(()),
         (After::Keep(why), Some(cordon)) => {
             let mark = BTreeMap::from([(CORDONED_BY.to_owned(), None)]);
@@ -78,13 +83,13 @@ fn release(op: &mut Operation<'_>, cordon: &Cordon, lease: Option<&Validity>) ->
     let limit = lease.map(Validity::left).unwrap_or_default();
     let (begun, mut paused) = (Instant::now(), Duration::ZERO);
     let mut pauses = growing(Duration::from_secs(5), Duration::from_secs(80));
-    let uncordoned = app.phase("uncordon", |app| {
+    let uncordoned = app.phase_of_change("uncordon", |app| {
         loop {
             let error = match uncordon(context, *node, cordon) {
                 Err(error) if cluster::may_pass(&error) || Fault::id_of(&error) == "ClusterForbidden" => error,
                 Err(error) => return Err(error),
-                Ok(true) => return Ok(((), format!("node {name} is uncordoned"))),
-                Ok(false) => return Ok(((), format!("node {name} is uncordoned already"))),
+                Ok(true) => return Ok(((), format!("node {name} is uncordoned"), true)),
+                Ok(false) => return Ok(((), format!("node {name} is uncordoned already"), false)),
             };
             let elapsed = begun.elapsed() + paused;
             // The Lease may belong to another run by now.

@@ -55,6 +55,8 @@ pub(crate) struct Record {
     pub warnings: Vec<String>,
     /// Something is removed only when Windows starts next.
     pub needs_reboot: bool,
+    /// The Node was cordoned before the run, which leaves it so.
+    pub stays_cordoned: bool,
 }
 
 /// What the engine did with the change of a run.
@@ -95,6 +97,7 @@ impl Record {
             evicted: BTreeSet::new(),
             warnings: Vec::new(),
             needs_reboot: false,
+            stays_cordoned: false,
         }
     }
 

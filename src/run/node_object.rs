@@ -177,10 +177,10 @@ impl NodeChange<'_> {
     /// done.
     fn drain(&self, op: &mut Operation<'_>, options: &DrainOptions) -> Result<(bool, String)> {
         let (app, name) = (&mut *op.app, &self.name);
-        let cordoned = app.phase("cordon", |_| {
+        let cordoned = app.phase_of_change("cordon", |_| {
             let cordoned = self.cluster.cordon(name, None)?;
             let message = if cordoned { "no new pods come" } else { "was cordoned before, and stays so" };
-            Ok((cordoned, format!("node {name}: {message}")))
+            Ok((cordoned, format!("node {name}: {message}"), cordoned))
         })?;
         let _under_way = cancel::UnderWay::begin();
         let begun = Instant::now();

@@ -50,6 +50,8 @@ fn another_vni_drains_the_node_re_creates_the_network_and_uncordons_it() {
         .filter(|line| line["type"] == "phase_complete")
         .map(|line| line["phase"]["id"].as_str().unwrap())
         .collect();
+    let uncordoned = lines.iter().find(|line| line["type"] == "phase_complete" && line["phase"]["id"] == "uncordon");
+    assert_eq!(uncordoned.unwrap()["changed"], true);
     insta::assert_snapshot!(phases.join(" "), @"cluster cordon drain files cni-conf pods services-stop hns-network files services-start wait-network node-startup services-start cni-conf steady annotate node-ready uncordon");
     let result = lines.last().unwrap();
     assert_eq!((&result["generation"], &result["changed"]), (&json!(2), &json!(true)));
@@ -444,7 +446,12 @@ fn a_node_that_somebody_cordoned_stays_cordoned() {
     for (fault, code, vsid) in [("", 0, 5000), ("put running CalicoNode#2=fail", 9, 4096)] {
         let lab = Lab::installed();
         let _theirs = lab.run("node cordon").exits(0);
-        let _done = lab.fails_at(fault, VNI).exits(code);
+        let done = lab.copy().fails_at(fault, &format!("{VNI} -o json")).exits(code).json();
+        assert!(done["warnings"].to_string().contains("NodeStaysCordoned: node win-a1 was cordoned"), "{done:#}");
+        let done = lab.fails_at(fault, VNI).exits(code).stdout;
+        let (_, end) = done.rsplit_once("[ OK ]").unwrap_or(("", &done));
+        let told = "Node win-a1 stays cordoned, as it was before this run: calicoctl-win node uncordon --sandbox node";
+        assert!(end.contains(told), "{done}");
         assert_eq!((cordoned(&lab), standing(&lab)), (true, healthy(vsid)));
     }
 }
