@@ -43,6 +43,7 @@ fn show(app: &mut App) -> Result<Ending> {
     let standing = Standing::load(&*node)?;
     let receipt = installed(&standing)?;
     let report = CredentialsReport { credentials: measure(&*node, receipt)? };
+    let renewer = agent::state::live(&*node, Role::Node)?;
     let mut table = table(["KIND", "SUBJECT", "EXPIRES", "ORIGIN", "PATH"]);
     for one in &report.credentials {
         let expires = one.expires.map_or_else(|| "never".to_owned(), at);
@@ -52,7 +53,10 @@ fn show(app: &mut App) -> Result<Ending> {
     let mut text = lines(&table) + "\n";
     for one in &report.credentials {
         if let Some(from) = one.renewed_from {
-            text.push_str(&format!("{} is renewed by CalicoNode from {} on\n", one.path, at(from)));
+            text.push_str(&match renewer.is_some() {
+                true => format!("CalicoNode runs, and asks for another token in {} from {} on\n", one.path, at(from)),
+                false => format!("CalicoNode does not run: nothing renews {}, due from {} on\n", one.path, at(from)),
+            });
         }
         for problem in &one.problems {
             text.push_str(&format!("! {}: {problem}\n", one.path));

@@ -450,7 +450,7 @@ pub struct Credential {
     pub subject: Option<String>,
     /// None for what does not expire.
     pub expires: Option<Timestamp>,
-    /// When the agent renews it; none if it cannot renew it.
+    /// From when CalicoNode asks for another token, if it runs; none for what it does not renew.
     pub renewed_from: Option<Timestamp>,
     /// `TokenRequest`, `secret NAME`, `kubeconfig` or `file`.
     pub origin: String,

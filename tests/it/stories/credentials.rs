@@ -194,7 +194,7 @@ fn the_nodes_login_is_shown_without_secrets() {
     insta::assert_snapshot!(screen.screen(), @r"
     KIND        SUBJECT                                   EXPIRES                             ORIGIN        PATH
     kubeconfig  serviceaccount calico-system/calico-node  TIME  TokenRequest  C:\CalicoWindows\calico-kube-config
-    C:\CalicoWindows\calico-kube-config is renewed by CalicoNode from TIME on
+    CalicoNode runs, and asks for another token in C:\CalicoWindows\calico-kube-config from TIME on
     result: OK (exit 0) changed=false reboot=false
     ");
     let shown = lab.run("credentials show -o json").exits(0);
@@ -205,6 +205,11 @@ fn the_nodes_login_is_shown_without_secrets() {
     assert_eq!((&one["kind"], &one["problems"]), (&json!("kubeconfig"), &json!([])));
     let until = claims(&token(&lab))["exp"].as_i64().unwrap();
     assert_eq!(one["expires"].as_str().unwrap().parse::<jiff::Timestamp>().unwrap().as_second(), until);
+
+    let _stopped = lab.run("service stop -y").exits(0);
+    let shown = lab.run("credentials show").exits(0).stdout;
+    let none = r"CalicoNode does not run: nothing renews C:\CalicoWindows\calico-kube-config, due from ";
+    assert!(shown.contains(none), "{shown}");
 
     let old = aged(&lab, &token(&lab), |life| life + 1);
     put(&lab, &old);
