@@ -28,7 +28,7 @@ const BOUNDS: Bounds = Bounds { generations: 5, receipts: 50, store: 1 << 30 };
 pub fn tidy(node: &dyn Node, standing: &Standing, events: Sink) {
     if let Standing { receipts, journal: None, .. } = standing {
         collect(node, &receipts.iter().collect::<Vec<_>>(), &Owned::new(), events);
-        if let Err(error) = stale_files::sweep(node, []) {
+        if let Err(error) = stale_files::sweep(node, [], events) {
             events(Event::Warning { id: "StoreNotTidy", message: format!("{error:#}") });
         }
     }

@@ -19,11 +19,12 @@ use crate::report::event::{Event, Sink};
 use crate::values::WinPath;
 
 /// Removes such files in our own folders, and beside those of `ids` that are files. Not what CalicoNode's agent may be
-/// writing.
+/// writing. One that cannot be removed, for example from a read-only folder, is only reported: the run can be resumed or
+/// undone all the same.
 ///
 /// # Errors
-/// When a folder of ours cannot be listed, or something cannot be removed.
-pub fn sweep<'a>(node: &dyn Node, ids: impl IntoIterator<Item = &'a Id>) -> Result<()> {
+/// When a folder of ours cannot be listed.
+pub fn sweep<'a>(node: &dyn Node, ids: impl IntoIterator<Item = &'a Id>, events: Sink) -> Result<()> {
     let own = WinPath::known(STATE_DIR);
     let agents = files::beside(&node.disk(&WinPath::known(SAVED_NETWORK)));
     let under_way = |path: &Path| -> Result<bool> {
@@ -38,13 +39,13 @@ pub fn sweep<'a>(node: &dyn Node, ids: impl IntoIterator<Item = &'a Id>) -> Resu
         for entry in entries {
             let path = entry.with_context(|| format!("list {folder}"))?.path();
             if path.to_string_lossy().ends_with(files::BESIDE) && !under_way(&path)? {
-                remove(&path)?;
+                remove(&path, events);
             }
         }
     }
     for id in ids {
         if let Id::File(path) | Id::CniConf(path) = id {
-            remove(&files::beside(&node.disk(path)))?;
+            remove(&files::beside(&node.disk(path)), events);
         }
     }
     Ok(())
@@ -59,7 +60,7 @@ pub fn sweep<'a>(node: &dyn Node, ids: impl IntoIterator<Item = &'a Id>) -> Resu
 pub fn sweep_of(node: &mut dyn Node, standing: &Standing, interrupted: &Journal, events: Sink) -> Result<()> {
     let owned = standing.owned();
     let touched: BTreeSet<&Id> = owned.keys().chain(interrupted.header.target.world.keys()).collect();
-    sweep(node, touched.iter().copied())?;
+    sweep(node, touched.iter().copied(), events)?;
     // CalicoNode's agent may be writing its own values.
     let agents = registry::agents_own();
     let values = touched.into_iter().filter(|id| matches!(id, Id::RegValue { .. }) && !agents.contains(id));
@@ -74,12 +75,13 @@ pub fn sweep_of(node: &mut dyn Node, standing: &Standing, interrupted: &Journal,
     Ok(())
 }
 
-fn remove(file: &Path) -> Result<()> {
+fn remove(file: &Path, events: Sink) {
     match fs::remove_file(file) {
         Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-            Err(error).with_context(|| format!("remove {}, which was never finished", file.display()))
+            let message = format!("{} was never finished and cannot be removed: {error}", file.display());
+            events(Event::Warning { id: "StaleFileStays", message });
         }
-        _ => Ok(()),
+        _ => {}
     }
 }
 
@@ -103,11 +105,28 @@ mod tests {
         }
         let service = Id::Service(NODE_SERVICE.into());
         node.put(&service, Some(&State::Service(Box::new(samples::nssm("node"))))).unwrap();
-        sweep(&node, []).unwrap();
+        sweep(&node, [], &mut |_| {}).unwrap();
         assert_eq!(there(), [false, false, false, true]);
 
         node.put(&service, None).unwrap();
-        sweep(&node, []).unwrap();
+        sweep(&node, [], &mut |_| {}).unwrap();
         assert_eq!(there(), [false; 4]);
+    }
+
+    /// A folder of such a name is refused by every system, also to root, as a file in a read-only folder is by Windows.
+    #[test]
+    fn a_file_that_cannot_be_removed_is_reported_and_the_others_are_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = SandboxNode::open(dir.path()).unwrap();
+        let names = [r"C:\CalicoWindows\calico-kube-config", r"C:\CalicoWindows\nodename"].map(WinPath::known);
+        let [stays, goes] = names.each_ref().map(|path| files::beside(&node.disk(path)));
+        fs::create_dir_all(stays.join("full")).unwrap();
+        fs::write(&goes, "half of it").unwrap();
+        let mut warned = Vec::new();
+        let ids = names.map(Id::File);
+        sweep(&node, &ids, &mut |event| warned.push(event)).unwrap();
+        assert!(stays.exists() && !goes.exists());
+        let [Event::Warning { id: "StaleFileStays", message }] = warned.as_slice() else { panic!("{warned:?}") };
+        assert!(message.contains(stays.to_str().unwrap()), "{message}");
     }
 }
