@@ -9,6 +9,14 @@ pub const STATE_DIR: &str = r"C:\ProgramData\calicoctl-win";
 /// replaced as a whole, and Windows does not rename a folder in which a log shipper has a file open.
 pub const LOG_DIR: &str = r"C:\ProgramData\calicoctl-win\logs\calico";
 
+/// The folder of the release, unless the settings name another.
+pub fn default_root() -> WinPath {
+    WinPath::known(r"C:\CalicoWindows")
+}
+
+/// Name of the lock of Calico's IPAM plugin, in the folder of the release.
+pub const IPAM_LOCK: &str = "ipam.lock";
+
 /// Name of the node's own kubeconfig; upstream's scripts use the same.
 pub const KUBECONFIG: &str = "calico-kube-config";
 

@@ -353,9 +353,6 @@ pub fn of_others(folder: &Path) -> Result<Vec<PathBuf>> {
 /// Our folder for files that others put into a release of ours, after the release was removed.
 pub const KEPT: &str = "kept";
 
-/// The lock of Calico's IPAM plugin, in `C:\CalicoWindows` by its source (cni-plugin/pkg/ipamplugin).
-const IPAM_LOCK: &str = "ipam.lock";
-
 /// Removes a release's folder from the store, but keeps what the release did not have: the components' logs in this
 /// program's log folder, and other and edited files in `kept`, of which it returns the folder. Does nothing if there is
 /// no such folder.
@@ -462,7 +459,7 @@ fn foreign_files(tree: &Path, manifest: &Manifest, written: &BTreeSet<String>) -
     let ours = [paths::kubeconfig, paths::config_ps1, paths::nodename].map(|path| path(&root));
     let mut known: BTreeSet<String> = manifest.files.keys().map(|path| path.to_lowercase()).collect();
     known.extend(ours.iter().map(|path| path.name().to_lowercase()));
-    known.extend([Manifest::FILE.to_lowercase(), IPAM_LOCK.to_owned()]);
+    known.extend([Manifest::FILE.to_lowercase(), paths::IPAM_LOCK.to_owned()]);
     known.extend(written.iter().cloned());
     let mut found = match files::read_tree(tree)? {
         Some(Tree::Drifted { files, .. }) => files.into_iter().map(PathBuf::from).collect(),

@@ -9,7 +9,7 @@ use super::resolver::Resolver;
 use super::{Credentials, RemoteAccess};
 use crate::config::{Layered, Origin};
 use crate::facts::{ClusterFacts, NodeFacts, Runtime, RuntimeKind};
-use crate::paths::{LOG_DIR, containerd};
+use crate::paths::{self, LOG_DIR, containerd};
 use crate::values::{WinPath, known};
 
 /// What concerns one run, and what must be known before the node's settings can be decided.
@@ -94,5 +94,5 @@ fn folders(to: &mut Resolver<'_>, runtime: Option<&Runtime>) -> Folders {
 
 /// The root folder of Calico.
 pub(super) fn root_dir(to: &mut Resolver<'_>) -> WinPath {
-    to.or_default("calico.rootDir", known(r"C:\CalicoWindows"))
+    to.or_default("calico.rootDir", paths::default_root())
 }

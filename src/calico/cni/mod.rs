@@ -55,6 +55,10 @@ fn fill(settings: &Settings, kubeconfig: Option<&WinPath>) -> Result<CniConf> {
     conf.dns.search.clone_from(&settings.kubernetes.dns_search);
     conf.nodename = Some(settings.node_name.to_string());
     conf.nodename_file = Some(paths::nodename(&settings.calico.root).to_string());
+    // Without it the plugin makes C:\CalicoWindows for its lock (cni-plugin/pkg/ipamplugin/ipam_lock_windows.go), which
+    // no uninstall of another folder removes.
+    conf.ipam_lock_file = (settings.calico.root != paths::default_root())
+        .then(|| settings.calico.root.join(paths::IPAM_LOCK).to_string());
     conf.datastore_type = datastore_type(&settings.datastore).into();
     if let Datastore::Etcdv3 { endpoints, tls } = &settings.datastore {
         conf.etcd_endpoints = Some(endpoints.join(","));
@@ -184,6 +188,7 @@ mod tests {
         let conf = rendered(&settings);
         assert_eq!(conf.nodename_file.as_deref(), Some(r"D:\it's a\new\root\nodename"));
         assert_eq!(conf.kubernetes.kubeconfig.as_deref(), Some(r"D:\it's a\new\root\calico-kube-config"));
+        assert_eq!(conf.ipam_lock_file.as_deref(), Some(r"D:\it's a\new\root\ipam.lock"));
         assert_eq!(conf.dns.search, ["say \"hi\".local\\"]);
     }
 

@@ -19,7 +19,7 @@ use super::layers::Layers;
 use super::schema;
 use super::{Layered, Origin, Override, rules};
 use crate::fault::{Exit, Fault};
-use crate::paths::LOG_DIR;
+use crate::paths::{self, LOG_DIR};
 use crate::values::{WinPath, has_login, may_be_secret};
 use crate::yaml::encoding::{self, Undecodable};
 use meaning::{Form, Meaning};
@@ -51,7 +51,7 @@ impl Source<'_> {
     pub fn file(name: &str) -> Source<'_> {
         Source {
             name,
-            root: WinPath::known(r"C:\CalicoWindows"),
+            root: paths::default_root(),
             containerd: None,
             environment: Vec::new(),
             measured: Vec::new(),
@@ -242,7 +242,7 @@ impl Importer<'_> {
 
     fn all(&mut self, variables: &BTreeMap<String, Variable>) {
         let root = &self.source.root;
-        if *root != WinPath::known(r"C:\CalicoWindows") {
+        if *root != paths::default_root() {
             self.field("calico.rootDir", root.as_str(), None);
         }
         for (path, value) in &self.source.fields {
