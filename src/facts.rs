@@ -123,8 +123,25 @@ impl NodeFacts {
 pub struct Features {
     /// The services hns and vmcompute, and a vmcompute.dll that loads.
     pub containers: bool,
-    /// The service RemoteAccess with the routing protocols: BGP.
+    /// The service RemoteAccess with the routing protocols: BGP. Windows Server has it, disabled, also without the
+    /// feature.
     pub remote_access: bool,
+    /// Whether the feature Routing is installed, by Server Manager's record; none if there is no record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub routing: Option<bool>,
+}
+
+impl Features {
+    /// The registry key of Server Manager's record of the feature Routing. The records have the features' names of
+    /// Get-WindowsFeature, and their `InstallState` is 0 for what is not installed, as Microsoft's article on a missing
+    /// Remote Desktop license server reads it.
+    pub const ROUTING: &str = r"SOFTWARE\Microsoft\ServerManager\ServicingStorage\ServerComponentCache\Routing";
+    pub const INSTALL_STATE: &str = "InstallState";
+
+    /// Whether a feature in this state is installed: 1, as in `State` of MSFT_ServerFeature.
+    pub const fn is_installed(state: u32) -> bool {
+        state == 1
+    }
 }
 
 /// The settings that decide whether programs that use Windows's own TLS use version 1.2. This program does not: it

@@ -69,10 +69,14 @@ pub(super) const ROWS: &[Row] = &[
             (None, _) => Unknown("no backend is decided".into()),
             (Some(network), _) if network.backend != Backend::WindowsBgp => Skip("BGP is not used".into()),
             (Some(_), None) => unread(node, Part::Features, "the Windows features were not read"),
-            (Some(_), Some(Features { remote_access: true, .. })) => match node.survey.as_ref().map(remote_access) {
-                Some(Some(service)) if !service.running => Fail("the service RemoteAccess is stopped".into()),
-                _ => Pass("RemoteAccess is installed".into()),
-            },
+            (Some(_), Some(Features { remote_access: true, routing, .. })) => {
+                match (node.survey.as_ref().and_then(remote_access), routing) {
+                    // Server Manager's record may be old: a service that runs is better evidence.
+                    (Some(service), Some(false)) if !service.running => Fail("the Windows feature Routing is not installed; without it Windows has the service RemoteAccess too, disabled".into()),
+                    (Some(service), _) if !service.running => Fail("the service RemoteAccess is stopped".into()),
+                    _ => Pass("RemoteAccess is installed".into()),
+                }
+            }
             (Some(_), Some(_)) => Fail("the Windows feature RemoteAccess with Routing is missing".into()),
         }),
     },

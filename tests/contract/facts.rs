@@ -68,6 +68,7 @@ fn every_listed_item_can_be_read() {
 #[cfg(windows)]
 mod on_windows {
     use calicoctl_win::calico::registry::{BOOT_KEY, KEY};
+    use calicoctl_win::facts::Features;
     use calicoctl_win::item::RegValue;
     use calicoctl_win::node::windows::{boot, features, os, reboot, registry, runtime, tls};
 
@@ -184,5 +185,9 @@ mod on_windows {
         put(UPDATE, "x", None);
         assert!(!said());
         assert!(!features::facts().unwrap().remote_access, "the contract's machine is no router");
+        for (state, installed) in [(Some(0), Some(false)), (Some(1), Some(true)), (None, None)] {
+            put(Features::ROUTING, Features::INSTALL_STATE, state.map(RegValue::Dword));
+            assert_eq!(features::facts().unwrap().routing, installed);
+        }
     }
 }

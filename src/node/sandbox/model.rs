@@ -399,6 +399,12 @@ impl Model {
             features: Some(Features {
                 containers: self.hns.is_some(),
                 remote_access: self.services.contains_key(&Name::new("RemoteAccess")),
+                routing: self.registry.get(&Name::new(Features::ROUTING)).and_then(|values| {
+                    match values.get(&Name::new(Features::INSTALL_STATE)) {
+                        Some(RegValue::Dword(state)) => Some(Features::is_installed(*state)),
+                        _ => None,
+                    }
+                }),
             }),
             pending_reboot: self.pending_reboot.clone(),
             tls: Some(self.tls.unwrap_or_default()),

@@ -14,6 +14,7 @@ pub fn facts() -> Result<Features> {
         // The services' keys remain for a while after the feature is removed; its library does not.
         containers: has_service("hns")? && has_service("vmcompute")? && dll::loads("vmcompute.dll").is_ok(),
         remote_access: has_service("RemoteAccess")?,
+        routing: registry::number(Features::ROUTING, Features::INSTALL_STATE)?.map(Features::is_installed),
     })
 }
 

@@ -124,15 +124,20 @@ fn kube_proxys_flags_are_read_from_its_command_line() {
 
 #[test]
 fn bgp_requires_that_remote_access_runs() {
-    let found = check(
-        &report(|scene| {
-            with_bgp(scene, "v3.29.5");
-            let stopped = ServiceFacts { running: false, command: Vec::new(), depends_on: Vec::new() };
-            survey_of(scene).services.insert("remoteaccess".into(), stopped);
-        }),
-        "RoutingFeature",
-    );
-    assert_eq!((found.status, found.detail.as_str()), (CheckStatus::Fail, "the service RemoteAccess is stopped"));
+    let found = |running, routing| {
+        let mut scene = scene();
+        with_bgp(&mut scene, "v3.29.5");
+        let service = ServiceFacts { running, command: Vec::new(), depends_on: Vec::new() };
+        survey_of(&mut scene).services.insert("remoteaccess".into(), service);
+        scene.node.features.as_mut().unwrap().routing = routing;
+        finding(&scene, "RoutingFeature")
+    };
+    let stopped = "Fail: the service RemoteAccess is stopped";
+    assert_eq!([found(false, None), found(false, Some(true))], [stopped, stopped]);
+    let missing = found(false, Some(false));
+    assert!(missing.starts_with("Fail: the Windows feature Routing is not installed; "), "{missing}");
+    // Server Manager's record may be old.
+    assert_eq!(found(true, Some(false)), "Ok: RemoteAccess is installed");
 }
 
 #[test]

@@ -46,7 +46,7 @@ pub(super) fn scene() -> Scene {
             team: false,
         }],
         hns: Some(HnsVersion { major: 13, minor: 3 }),
-        features: Some(Features { containers: true, remote_access: true }),
+        features: Some(Features { containers: true, remote_access: true, routing: None }),
         pending_reboot: Vec::new(),
         tls: Some(Tls::default()),
         cloud: None,

@@ -15,6 +15,7 @@ use tempfile::TempDir;
 use super::faults::{Crash, SandboxFaults};
 use super::model::NodeService;
 use super::*;
+use crate::facts::Features;
 use crate::fault::{Exit, Fault as Failure};
 use crate::item::{Manifest, ManifestFile, Network, NetworkKind, RegValue, StartType, Tree};
 use crate::node::{Put, STORE_DIR};

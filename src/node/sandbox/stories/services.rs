@@ -195,3 +195,13 @@ fn recovery_actions_start_a_service_again_that_ended_by_itself_and_no_other() {
         assert_eq!(node.get(&running(name)).unwrap(), None, "{name}: stopped, and without recovery actions");
     }
 }
+
+#[test]
+fn server_managers_record_says_whether_the_feature_routing_is_installed() {
+    let (_dir, mut node) = node();
+    let id = Id::RegValue { key: Features::ROUTING.into(), name: Features::INSTALL_STATE.into() };
+    for (state, installed) in [(Some(0), Some(false)), (Some(1), Some(true)), (None, None)] {
+        node.put(&id, state.map(|state| State::RegValue(RegValue::Dword(state))).as_ref()).unwrap();
+        assert_eq!(node.facts().unwrap().features.unwrap().routing, installed);
+    }
+}
