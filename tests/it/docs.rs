@@ -13,6 +13,7 @@ use calicoctl_win::verify;
 use regex::Regex;
 
 use crate::layering::product;
+use crate::stories::event_lines;
 use crate::stories::schemas::published;
 use crate::{files, project, read, sources};
 
@@ -146,6 +147,13 @@ fn the_events_in_the_document_on_output_are_those_that_can_be_explained() {
         .map(|row| row.split('`').nth(1).expect("a type is written as code").to_owned())
         .collect();
     assert_eq!(types, EVENT_TYPES);
+    for (row, of_type) in rows(&read("docs/output.md"), "type").iter().zip(types) {
+        // The phase in progress is described above the table; the result has the fields of its document.
+        for field in event_lines::fields(&of_type).into_iter().filter(|field| *field != "phase" && of_type != "result")
+        {
+            assert!(row.contains(&format!("`{field}`")) || row.contains(&format!("`{field}[]`")), "{of_type}: {field}");
+        }
+    }
 }
 
 #[test]

@@ -19,7 +19,7 @@ use regex::Regex;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::stories::schemas;
+use crate::stories::{event_lines, schemas};
 
 /// The state folder of the program on a node; its logs differ from run to run.
 const STATE: &str = "C/ProgramData/calicoctl-win";
@@ -423,9 +423,7 @@ impl Output {
         assert_eq!(lines.last().unwrap()["type"], "result", "{self}");
         for (at, line) in lines.iter().enumerate() {
             assert_eq!(line["seq"], at, "{line}");
-            for key in ["ts", "run", "level", "message"] {
-                assert!(line[key].is_string(), "{key} in {line}");
-            }
+            event_lines::check(line);
             schemas::check(&line["document"]);
         }
         each_phase_ends(&lines);

@@ -20,6 +20,7 @@ mod detach;
 mod diagnose;
 mod drain;
 mod dsc;
+pub mod event_lines;
 mod failures;
 mod first_day;
 mod fleet;

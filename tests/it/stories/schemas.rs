@@ -9,6 +9,7 @@ use jsonschema::Validator;
 use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
 
+use super::event_lines;
 use crate::lab::Lab;
 
 /// Fields that every document must have, `[]` for the first entry of a list. Never rename.
@@ -100,7 +101,7 @@ pub fn a_wave() -> Value {
 fn the_published_schemas_match_the_program() {
     let folder = crate::project().join("docs/schema");
     let mut names = BTreeSet::new();
-    for (kind, schema) in published() {
+    for (kind, schema) in published().into_iter().chain([("EventLine", event_lines::published())]) {
         let name = format!("{kind}.json");
         let text = format!("{schema:#}\n");
         if std::env::var_os("CALICO_WIN_WRITE_SCHEMAS").is_some() {
