@@ -104,7 +104,7 @@ pub(super) const ROWS: &[Row] = &[
     Row {
         id: "KubeProxyFlags",
         severity: Severity::Warning,
-        why: "without DSR and a source VIP, policies see the node's address instead of the pod's; and a kube-proxy does not start with feature gates that it no longer supports",
+        why: "without DSR and a source VIP, policies see the node's address instead of the pod's; without a source VIP, a pod that calls a LoadBalancer whose backend is on its own node may time out on newer builds of Server 2019 (kubernetes/community#8890); and a kube-proxy does not start with feature gates that it no longer supports",
         fix: "set kube-proxy's --enable-dsr=true, with VXLAN --source-vip to the address of Calico_ep, and remove WinDSR and WinOverlay from --feature-gates",
         judge: Judge::Machine(kube_proxy),
     },
