@@ -492,6 +492,11 @@ impl Terminal {
         count > 0
     }
 
+    /// Types a line.
+    pub fn types(&mut self, line: &str) {
+        self.child.stdin.as_mut().unwrap().write_all(format!("{line}\n").as_bytes()).unwrap();
+    }
+
     pub fn ctrl_c(&mut self) {
         self.child.stdin.as_mut().unwrap().write_all(&[3]).unwrap();
     }

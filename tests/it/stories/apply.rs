@@ -106,6 +106,24 @@ fn a_saved_plan_is_complete_in_itself() {
     assert!(stale["msg"].as_str().unwrap().starts_with("the node has changed"), "{stale:#}");
 }
 
+/// Nobody has looked at what its config would change now.
+#[test]
+fn a_saved_plan_that_was_edited_is_refused() {
+    let lab = Lab::installed();
+    let _saved = lab.run("plan --set calicoNetwork.vxlan.vxlanVNI=5000 --out plan.json").exits(0);
+    let before = lab.picture_without_state();
+    let plan = std::fs::read_to_string(lab.path("plan.json")).unwrap();
+    let mut plan: Value = serde_json::from_str(&plan).unwrap();
+    assert_eq!(plan["config"]["spec"]["calicoNetwork"]["vxlan"]["vxlanVNI"], 5000, "{plan:#}");
+    plan["config"]["spec"]["calicoNetwork"]["vxlan"]["vxlanVNI"] = json!(6000);
+    lab.write("plan.json", plan.to_string());
+    for words in ["apply -y", "apply -n", "reconfigure -y"] {
+        let refused = lab.run(&format!("{words} -o json --plan plan.json")).exits(21).json();
+        assert_eq!(refused["error"]["id"], "PlanStale", "{words}: {refused:#}");
+    }
+    lab.picture_without_state().same_as(&before);
+}
+
 #[test]
 fn a_plan_shows_the_settings_that_change() {
     let lab = Lab::installed();

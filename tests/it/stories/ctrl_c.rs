@@ -171,6 +171,29 @@ fn ctrl_c_at_the_question_ends_with_a_result() {
     lab.picture_without_state().same_as(&before);
 }
 
+/// A purge cannot be undone, so "y" is not enough.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_purge_is_confirmed_by_the_name_of_the_node() {
+    let lab = Lab::installed();
+    let before = lab.picture_without_state();
+    for (answer, code) in [("y", 130), ("win-a2", 130), ("win-a1", 0)] {
+        let mut terminal = Terminal::of(&lab.command("uninstall --purge --color never --sandbox node"));
+        terminal.shows("lose their network.");
+        terminal.types(answer);
+        let (ended, shown) = terminal.end();
+        // It is longer than a row of the screen.
+        let words: Vec<&str> = shown.split_whitespace().collect();
+        assert!(words.join(" ").contains("Type win-a1 to continue:"), "{answer}: {shown}");
+        assert_eq!(ended, Some(code), "{answer}: {shown}");
+        if code != 0 {
+            assert!(shown.contains("error: not confirmed"), "{answer}: {shown}");
+            lab.picture_without_state().same_as(&before);
+        }
+    }
+    assert!(!lab.on_node("C/ProgramData/calicoctl-win").exists());
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn ctrl_c_in_the_download_clears_its_bar() {

@@ -88,3 +88,16 @@ fn following_begins_with_the_last_lines_and_continues_with_new_ones() {
     follows.kill().unwrap();
     let _ended = follows.wait().unwrap();
 }
+
+/// They are outside of the release's folder, which the rollback removes.
+#[test]
+fn the_logs_of_an_install_that_was_rolled_back_are_shown() {
+    let lab = Lab::node();
+    let failed = lab.fails_at("put running CalicoFelix=dies", "install -y -o json").exits(9).json();
+    assert_eq!(failed["rolled_back"], true, "{failed:#}");
+    assert!(!lab.on_node("C/CalicoWindows").exists());
+    let shown = lab.run("logs -o json").exits(0).json();
+    let files: Vec<&str> =
+        shown["lines"].as_array().unwrap().iter().map(|line| line["file"].as_str().unwrap()).collect();
+    assert!(files.contains(&"calico-node.log"), "{shown:#}");
+}

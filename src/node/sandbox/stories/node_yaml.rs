@@ -77,6 +77,22 @@ fn node_yaml_can_list_faults() {
 }
 
 #[test]
+fn the_first_five_fields_of_the_page_are_enough() {
+    let (_, example) = include_str!("../../../../docs/sandbox.md").split_once("```yaml\n").unwrap();
+    let mut fields = 0;
+    let is_of_five = |line: &&str| {
+        fields += usize::from(line.starts_with(|first: char| first.is_ascii_lowercase()));
+        fields <= 5
+    };
+    let five: Vec<&str> = example.lines().take_while(is_of_five).collect();
+    assert!(five.last().unwrap().starts_with("bootId:"), "{five:#?}");
+    let dir = TempDir::new().unwrap();
+    fs::write(dir.path().join("node.yaml"), five.join("\n")).unwrap();
+    let facts = SandboxNode::open(dir.path()).unwrap().facts().unwrap();
+    assert_eq!((facts.host_name.as_str(), facts.os.build, facts.runtime), ("win-b2", 17763, None));
+}
+
+#[test]
 fn the_page_for_users_matches_the_sandbox() {
     let page = include_str!("../../../../docs/sandbox.md");
     let block = |language: &str| {
