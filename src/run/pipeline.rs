@@ -284,7 +284,7 @@ impl Planned {
         if !wanted.unwrap_or(needs) {
             if needs {
                 if let Some(kubelet) = &self.plan.kubelet_minor {
-                    op.app.warn("NotDrained", format!("the pods on this node stay: {kubelet}"));
+                    op.app.warn("NotDrained", format!("the pods on this node remain: {kubelet}"));
                 }
                 if self.plan.kubelet_minor.is_none() || self.plan.replaces_network() {
                     op.app.warn(

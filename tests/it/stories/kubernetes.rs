@@ -539,7 +539,7 @@ fn kubelet_gets_another_minor_version_on_a_drained_node_only() {
     never.write("token", TOKEN);
     config(&never, "v1.35.0", "");
     let warned = never.run("apply -c node.yaml -y --drain=never").exits(0).stdout;
-    assert!(warned.contains(&format!("NotDrained: the pods on this node stay: {why}")), "{warned}");
+    assert!(warned.contains(&format!("NotDrained: the pods on this node remain: {why}")), "{warned}");
     assert!(!warned.contains("lose their network") && is_here(&never), "{warned}");
 
     let upgraded = lab.run("upgrade -c node.yaml -y -o ndjson").exits(0);
