@@ -35,6 +35,8 @@ const MUTATING_POLICIES: u32 = 36;
 pub struct ApiServer {
     dir: TempDir,
     programs: Vec<Child>,
+    /// How those beside it were started, with the names of their logs.
+    beside: Vec<(PathBuf, Vec<String>, String)>,
     server: Child,
     command: (PathBuf, Vec<String>),
     port: u16,
@@ -93,6 +95,8 @@ impl ApiServer {
             "--service-cluster-ip-range=10.96.0.0/16".into(),
             format!("--audit-policy-file={}", at("audit.yaml")),
             format!("--audit-log-path={}", at("audit.log")),
+            // In MB: another file would begin after 100.
+            "--audit-log-maxsize=2000".into(),
         ];
         if minor < MUTATING_POLICIES {
             arguments.push("--runtime-config=admissionregistration.k8s.io/v1beta1=true".into());
@@ -102,7 +106,8 @@ impl ApiServer {
         fs::write(at("kubeconfig"), kubeconfig(Path::new(&at("ca.crt")), port, ADMIN)).unwrap();
         let limits = Limits { timeout: Duration::from_secs(20), retries: 0 };
         let client = Cluster::open(Some(Path::new(&at("kubeconfig"))), None, limits).unwrap();
-        let started = Self { dir, programs: vec![etcd], server, command: (apiserver, arguments), port, client, minor };
+        let (programs, beside) = (vec![etcd], Vec::new());
+        let started = Self { dir, programs, beside, server, command: (apiserver, arguments), port, client, minor };
         started.until_up();
         Some(started)
     }
@@ -115,6 +120,17 @@ impl ApiServer {
     pub fn beside(&mut self, program: &Path, arguments: &[String], log: &str) {
         let child = run(program, arguments, &self.dir.path().join(log));
         self.programs.push(child);
+        self.beside.push((program.to_owned(), arguments.to_vec(), log.to_owned()));
+    }
+
+    /// Kills such a program, by the name of its log, and starts it again, with these arguments too.
+    pub fn restart_beside(&mut self, log: &str, more: &[&str]) {
+        let at = self.beside.iter().position(|(.., own)| own == log).unwrap();
+        // The first program is etcd.
+        end(&mut self.programs[at + 1]);
+        let (program, arguments, _) = &mut self.beside[at];
+        arguments.extend(more.iter().map(|one| (*one).to_owned()));
+        self.programs[at + 1] = run(program, arguments, &self.dir.path().join(log));
     }
 
     /// Kills the API server and starts it again, without waiting for its answers.

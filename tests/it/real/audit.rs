@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::api_server::until;
 use super::cluster::RealCluster;
+use super::fleet::is_ready;
 
 /// A request whose answer has ended.
 #[derive(Debug)]
@@ -36,36 +37,90 @@ impl RealCluster {
     /// The most nodes of a DaemonSet that were out at once, from when all of them had a ready pod: a pod is out from its
     /// deletion, or from a status that is not Ready, until it is Ready. `pods`: the beginning of the pods' names.
     pub fn most_out(&self, pods: &str, nodes: usize) -> usize {
-        let mut lines = self.audit();
-        lines.retain(|line| {
+        self.most_out_with(pods, nodes, &[])
+    }
+
+    /// The same if the API server was killed, which then has no line for the end of its last requests. `seen`: pods as
+    /// they were later. One that was ready has been so since its status was written.
+    pub fn most_out_with(&self, pods: &str, nodes: usize, seen: &[Value]) -> usize {
+        #[derive(PartialEq)]
+        enum Kind {
+            Bound,
+            Deleted,
+            Ready,
+            NotReady,
+        }
+        let lines = self.audit();
+        let of_pods = lines.iter().filter(|line| {
             let (object, code) = (&line["objectRef"], line["responseStatus"]["code"].as_u64());
             object["resource"] == "pods"
                 && object["name"].as_str().is_some_and(|name| name.starts_with(pods))
                 && code.is_some_and(|code| code < 300)
         });
         // When they came: a controller deletes a pod after it has seen another one ready, and an answer may be late.
-        lines.sort_by_key(|line| line["requestReceivedTimestamp"].as_str().unwrap().to_owned());
+        let mut events: Vec<(&str, &str, Kind)> = of_pods
+            .filter_map(|line| {
+                let kind = if line["verb"] == "delete" {
+                    Kind::Deleted
+                } else if line["objectRef"]["subresource"] == "binding" {
+                    Kind::Bound
+                } else if line["objectRef"]["subresource"] == "status" {
+                    let mut conditions = line["requestObject"]["status"]["conditions"].as_array().into_iter().flatten();
+                    let ready = conditions.find(|one| one["type"] == "Ready")?;
+                    if ready["status"] == "True" { Kind::Ready } else { Kind::NotReady }
+                } else {
+                    return None;
+                };
+                Some((line["requestReceivedTimestamp"].as_str()?, line["objectRef"]["name"].as_str()?, kind))
+            })
+            .collect();
+        let written: BTreeSet<&str> =
+            events.iter().filter(|(.., kind)| *kind == Kind::Ready).map(|(_, name, _)| *name).collect();
+        let lost: Vec<_> = seen
+            .iter()
+            .filter(|pod| is_ready(pod))
+            .filter_map(|pod| Some((pod, pod["metadata"]["name"].as_str()?)))
+            .filter(|(_, name)| !written.contains(name))
+            .filter_map(|(pod, name)| {
+                // In whole seconds, and so after all of that second.
+                let writes = pod["metadata"]["managedFields"].as_array()?.iter();
+                let times = writes.filter(|one| one["subresource"] == "status").filter_map(|one| one["time"].as_str());
+                Some((times.max()?, name, Kind::Ready))
+            })
+            .collect();
+        if !lost.is_empty() {
+            println!("{} of {} pods have no line in the audit log", lost.len(), seen.len());
+        }
+        events.extend(lost);
+        events.sort_by_key(|(time, ..)| *time);
         let (mut ready, mut deleted) = (BTreeSet::new(), BTreeSet::new());
         let (mut all_were_ready, mut most) = (false, 0);
-        for line in &lines {
-            let name = line["objectRef"]["name"].as_str().unwrap();
-            if line["verb"] == "delete" {
-                ready.remove(name);
-                deleted.insert(name);
-            } else if line["objectRef"]["subresource"] == "status" && !deleted.contains(name) {
-                let conditions = line["requestObject"]["status"]["conditions"].as_array();
-                match conditions.into_iter().flatten().find(|one| one["type"] == "Ready") {
-                    Some(condition) if condition["status"] == "True" => ready.insert(name),
-                    Some(_) => ready.remove(name),
-                    None => false,
-                };
+        for (_, name, kind) in events {
+            match kind {
+                // Of a thousand names, a new pod often has one of a deleted pod.
+                Kind::Bound => {
+                    deleted.remove(name);
+                }
+                Kind::Deleted => {
+                    ready.remove(name);
+                    deleted.insert(name);
+                }
+                Kind::Ready if !deleted.contains(name) => {
+                    ready.insert(name);
+                }
+                Kind::Ready => {}
+                Kind::NotReady => {
+                    ready.remove(name);
+                }
             }
             all_were_ready |= ready.len() == nodes;
             if all_were_ready {
-                most = most.max(nodes - ready.len());
+                most = most.max(nodes.saturating_sub(ready.len()));
             }
         }
         assert!(all_were_ready, "{} of {nodes} were ready", ready.len());
+        // One that is not known to be deleted would hide another one that is out.
+        assert!(ready.len() <= nodes, "{} pods are known to be ready, of {nodes} nodes", ready.len());
         most
     }
 

@@ -51,6 +51,10 @@ pub struct Fleet {
 
 impl Fleet {
     pub fn start(runs: &Runs) -> Option<Self> {
+        Self::with_nodes(NODES, runs)
+    }
+
+    pub fn with_nodes(nodes: usize, runs: &Runs) -> Option<Self> {
         let (scheduler, _kwok) = (part("kube-scheduler")?, part("kwok")?);
         let mut cluster = RealCluster::start(V1)?;
         // kubelet's own code is Linux's, and refuses pods for Windows.
@@ -66,7 +70,7 @@ impl Fleet {
             format!("--secure-port={secure}"),
         ];
         cluster.server.beside(&scheduler, &arguments, "kube-scheduler.log");
-        let names: Vec<String> = (1..=NODES).map(|number| format!("node-{number:02}")).collect();
+        let names: Vec<String> = (1..=nodes).map(|number| format!("node-{number:02}")).collect();
         for (number, name) in names.iter().enumerate() {
             let stage = if number < CANARIES { "canary" } else { "others" };
             let labels = json!({ "kubernetes.io/os": "windows", "kubernetes.io/hostname": name, LABEL: stage });
@@ -153,10 +157,10 @@ impl Fleet {
 }
 
 /// The last line of a failed container, as run.ps1 makes it of the result of a run: here of one in a sandbox.
-fn message() -> String {
+pub fn message(fault: &str, words: &str) -> String {
     let lab = Lab::node();
     lab.write("node.yaml", "spec: {calico: {version: v3.31.7}}\n");
-    let failed = lab.fails_at("put service CalicoFelix=fail", "apply -y -c node.yaml -o json");
+    let failed = lab.fails_at(fault, words);
     let result = failed.json();
     assert_eq!(result["success"], false, "{failed}");
     let line = json!({
@@ -168,14 +172,11 @@ fn message() -> String {
 #[test]
 fn a_change_of_many_nodes_stops_at_the_failed_ones_and_is_undone() {
     // As many nodes fail as may be out at once.
-    let message = message();
+    let message = message("put service CalicoFelix=fail", "apply -y -c node.yaml -o json");
     let broken: Vec<String> = (20..20 + LIMIT).map(|number| format!("node-{number}")).collect();
-    let fails = |node: &String| Failure {
-        image: "registry.example.com/calicoctl-win:2",
-        node: node.clone(),
-        message: message.clone(),
-    };
-    let runs = Runs { failures: broken.iter().map(fails).collect(), ..Runs::default() };
+    let failure =
+        Failure { image: "registry.example.com/calicoctl-win:2", nodes: broken.clone(), message: message.clone() };
+    let runs = Runs { failures: vec![failure], ..Runs::default() };
     let Some(mut fleet) = Fleet::start(&runs) else { return };
     // Only looked at.
     let plan = fleet.run(&Fleet::change("plan", "vni.yaml", "2")).exits(0).json();

@@ -13,10 +13,10 @@ use super::parts::part;
 /// The label of the nodes whose kubelets it plays.
 pub const LABEL: &str = "stage";
 
-/// What the run on a node ends with, in pods with this image: a message of `run.ps1`.
+/// What the runs on some nodes end with, in pods with this image: a message of `run.ps1`.
 pub struct Failure {
     pub image: &'static str,
-    pub node: String,
+    pub nodes: Vec<String>,
     pub message: String,
 }
 
@@ -26,6 +26,8 @@ pub struct Runs {
     pub failures: Vec<Failure>,
     /// Nodes on which a run is made: its container ends with the code and the message of these annotations of its pod.
     pub made: Vec<String>,
+    /// The nodes' Leases are renewed every few minutes: those of a thousand nodes would be most of the requests.
+    pub rare_leases: bool,
 }
 
 /// The annotation of a pod with the exit code of its run.
@@ -40,6 +42,7 @@ pub struct Kubelets {
     /// Its stages, and those without the end of a run.
     stages: [PathBuf; 2],
     log: PathBuf,
+    lease: u32,
     process: Child,
 }
 
@@ -53,8 +56,9 @@ impl Kubelets {
         all.retain(|stage| stage["metadata"]["name"] != ENDS);
         fs::write(&stages[1], documents(&all)).unwrap();
         let (kubeconfig, log) = (server.file("kubeconfig"), server.file("kwok.log"));
-        let process = run(&program, &arguments(&kubeconfig, &stages[0]), &log);
-        Some(Self { program, kubeconfig, stages, log, process })
+        let lease = if runs.rare_leases { 1200 } else { 40 };
+        let process = run(&program, &arguments(&kubeconfig, &stages[0], lease), &log);
+        Some(Self { program, kubeconfig, stages, log, lease, process })
     }
 
     /// From now on no run on a node ends.
@@ -71,7 +75,7 @@ impl Kubelets {
         end(&mut self.process);
         // It waits until the Leases of another process of KWOK have expired.
         server.kubectl(&["delete", "leases", "--all", "-n", "kube-node-lease"], "");
-        self.process = run(&self.program, &arguments(&self.kubeconfig, &self.stages[stages]), &self.log);
+        self.process = run(&self.program, &arguments(&self.kubeconfig, &self.stages[stages], self.lease), &self.log);
     }
 }
 
@@ -81,12 +85,12 @@ impl Drop for Kubelets {
     }
 }
 
-fn arguments(kubeconfig: &std::path::Path, stages: &std::path::Path) -> Vec<String> {
+fn arguments(kubeconfig: &std::path::Path, stages: &std::path::Path, lease: u32) -> Vec<String> {
     vec![
         format!("--kubeconfig={}", kubeconfig.display()),
         format!("--config={}", stages.display()),
         format!("--manage-nodes-with-label-selector={LABEL}"),
-        "--node-lease-duration-seconds=40".into(),
+        format!("--node-lease-duration-seconds={lease}"),
     ]
 }
 
@@ -204,15 +208,16 @@ fn stages_of(runs: &Runs) -> Vec<Value> {
     ];
     for (number, failure) in runs.failures.iter().enumerate() {
         let key = "[.spec.containers[0].image, .spec.nodeName] | join(\" \")";
-        let pod = format!("{} {}", failure.image, failure.node);
+        let pods: Vec<String> = failure.nodes.iter().map(|node| format!("{} {node}", failure.image)).collect();
+        let pods: Vec<&str> = pods.iter().map(String::as_str).collect();
         let failed = json!({ "initContainerStatuses": apply(
             &json!({ "waiting": { "reason": "CrashLoopBackOff" } }),
             &ended(9, &failure.message),
             false,
         ) });
-        let fails = [here.clone(), exists(RUNS), is(key, &[&pod])];
+        let fails = [here.clone(), exists(RUNS), is(key, &pods)];
         all.push(stage("Pod", &format!("apply-fails-{number}"), &fails, 100, &becomes(&failed)));
-        ends.push(is_not(key, &[&pod]));
+        ends.push(is_not(key, &pods));
     }
     if !runs.made.is_empty() {
         let nodes: Vec<&str> = runs.made.iter().map(String::as_str).collect();

@@ -13,6 +13,7 @@ mod fleet;
 mod fleet_page;
 mod fleet_requests;
 mod fleet_runs;
+mod fleet_thousand;
 mod fleet_watch;
 mod hostprocess;
 mod kept;
