@@ -94,6 +94,10 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
         None => Reporter::new(style, &run),
     };
     let mut app = App::new(cli.global, reporter, args);
+    // Windows restarts a service whose process ends.
+    if !matches!(cli.verb, Verb::Service(args::Service::Run { .. })) {
+        app.report_panics();
+    }
     let ending = match answered(&cli.verb, &mut app).and_then(|()| dispatch(cli.verb, &mut app)) {
         Ok(ending) => ending,
         Err(error) => Ending::Result(Box::new(RunResult::failed(&error))),

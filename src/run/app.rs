@@ -68,6 +68,11 @@ impl App {
     }
 
     /// Handles Ctrl-C from here on.
+    /// Ends with a result also for a defect of this program.
+    pub fn report_panics(&self) {
+        ending::report_panics(&self.record);
+    }
+
     ///
     /// # Errors
     /// When the system does not install the handler; when the process that stays with this run has ended.

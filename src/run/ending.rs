@@ -3,14 +3,15 @@
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
+use std::panic;
 use std::path::PathBuf;
 use std::process;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Error, Result, anyhow};
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -57,6 +58,8 @@ pub(crate) struct Record {
     pub needs_reboot: bool,
     /// The Node was cordoned before the run, which leaves it so.
     pub stays_cordoned: bool,
+    /// What was changed, for a verb that changes no node.
+    pub did: Option<String>,
 }
 
 /// What the engine did with the change of a run.
@@ -98,6 +101,7 @@ impl Record {
             warnings: Vec::new(),
             needs_reboot: false,
             stays_cordoned: false,
+            did: None,
         }
     }
 
@@ -169,9 +173,10 @@ impl Record {
             Outcome::Untouched if changed && exit == Exit::DrainBlocked => {
                 "this machine was not changed, and its Node is schedulable as before".into()
             }
-            Outcome::Untouched if changed => {
-                "some of it was done: `calicoctl-win status` shows the current state".into()
-            }
+            Outcome::Untouched if changed => match &self.did {
+                Some(did) => did.clone(),
+                None => "some of it was done: `calicoctl-win status` shows the current state".into(),
+            },
             Outcome::Untouched => "nothing was changed".into(),
         };
         if !self.downtime.is_zero() && self.generation.is_some() {
@@ -198,6 +203,23 @@ impl Record {
         self.state.as_ref().is_some_and(|state| state.join("journal.jsonl").exists())
     }
 
+    /// Ends the run for a panic. Returns the exit code.
+    fn end_by_panic(mut self, why: String) -> i32 {
+        const REPORT: &str = "report it with the file that this makes: calicoctl-win diagnose";
+        let what = "this program has a defect and cannot continue";
+        let fault = match self.has_journal() {
+            true => {
+                self.outcome = Outcome::HalfWay;
+                let hint = format!(
+                    "undo the change with: calicoctl-win resume --undo\nor finish it with: calicoctl-win resume\n{REPORT}"
+                );
+                Fault::new(Exit::FailedIncomplete, "ProgramDefect", what).hint(hint)
+            }
+            false => Fault::new(Exit::Failed, "ProgramDefect", what).hint(REPORT),
+        };
+        self.end(&anyhow!(why).context(fault))
+    }
+
     /// Ends the run for Ctrl-C. Returns the exit code.
     fn end_by_ctrl_c(mut self, asked: Asked) -> i32 {
         let (what, hint) = match asked {
@@ -213,7 +235,12 @@ impl Record {
         if asked == Asked::Again {
             self.outcome = Outcome::Stopped;
         }
-        let mut result = RunResult::failed(&Fault::new(Exit::Cancelled, "RunCancelled", what).hint(hint).into());
+        self.end(&Fault::new(Exit::Cancelled, "RunCancelled", what).hint(hint).into())
+    }
+
+    /// Reports the end from another thread than the run's.
+    fn end(self, error: &Error) -> i32 {
+        let mut result = RunResult::failed(error);
         let mut reporter = Reporter::continued(self.global.style(), &self.run, &self.stream);
         reporter.log = self.log.as_ref().and_then(|log| Log::open(log).ok());
         self.close(&mut result, None, &mut reporter.log);
@@ -238,6 +265,27 @@ pub(crate) fn listen(record: &Arc<Mutex<Record>>) -> Result<()> {
         }
     })
     .context("listen for Ctrl-C")
+}
+
+/// From here on a panic, in any thread, ends the process with a result. The released program would end without one.
+pub(crate) fn report_panics(record: &Arc<Mutex<Record>>) {
+    let (record, first) = (Arc::clone(record), locked(record).clone());
+    panic::set_hook(Box::new(move |panic| {
+        let place = panic.location().map(|place| format!("{}:{}", place.file(), place.line())).unwrap_or_default();
+        let why = format!("{place}: {}", panic.payload_as_str().unwrap_or("panic"));
+        if !reporter::ends_here() {
+            // It happened while the end was reported.
+            let _nobody_may_read = std::io::stderr().write_all(format!("{why}\n").as_bytes());
+            process::exit(Exit::Failed.code());
+        }
+        let record = match record.try_lock() {
+            Ok(record) => record.clone(),
+            Err(TryLockError::Poisoned(record)) => record.into_inner().clone(),
+            // This thread may have it.
+            Err(TryLockError::WouldBlock) => first.clone(),
+        };
+        process::exit(record.end_by_panic(why));
+    }));
 }
 
 /// What Ctrl-C does to this run.

@@ -91,6 +91,8 @@ pub enum Action {
     /// The call takes a minute of the sandbox's time.
     Slow,
     ExitBefore,
+    /// The program has a defect there.
+    Panic,
     /// The process ends in the middle of a change that Windows makes in several steps. Other changes are made, and the
     /// process continues.
     ExitWithin,
@@ -107,7 +109,7 @@ pub enum Action {
 pub const SLOW: Duration = Duration::from_secs(60);
 
 impl Action {
-    const ALL: [(&'static str, Self); 14] = [
+    const ALL: [(&'static str, Self); 15] = [
         ("fail", Self::Fail),
         ("fail-after", Self::FailAfter),
         ("disk-full", Self::DiskFull),
@@ -116,6 +118,7 @@ impl Action {
         ("dies", Self::Dies),
         ("hang", Self::Hang),
         ("slow", Self::Slow),
+        ("panic", Self::Panic),
         ("exit-before", Self::ExitBefore),
         ("exit-within", Self::ExitWithin),
         ("exit-after", Self::ExitAfter),
@@ -126,14 +129,14 @@ impl Action {
 
     /// Whether it ends the process.
     pub const fn ends_process(self) -> bool {
-        matches!(self, Self::ExitBefore | Self::ExitWithin | Self::ExitAfter | Self::Torn)
+        matches!(self, Self::Panic | Self::ExitBefore | Self::ExitWithin | Self::ExitAfter | Self::Torn)
     }
 
     /// Whether it applies to a call.
     fn fits(self, call: Option<Call>, glob: &str) -> bool {
         let running = glob.contains('*') || glob.to_lowercase().starts_with("running ");
         match self {
-            Self::Fail | Self::Hang | Self::ExitBefore | Self::ExitAfter | Self::Noted => true,
+            Self::Fail | Self::Hang | Self::Panic | Self::ExitBefore | Self::ExitAfter | Self::Noted => true,
             Self::FailAfter | Self::DiskFull | Self::InUse | Self::Slow => call.is_none_or(Call::touches),
             Self::ExitWithin => call.is_none_or(|call| matches!(call, Call::Put | Call::Save)),
             Self::SlowStop | Self::Dies => call.is_none_or(|call| call == Call::Put) && running,

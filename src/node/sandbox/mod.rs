@@ -358,6 +358,7 @@ impl SandboxNode {
             Some(Action::DiskFull) => Err(refused(win32::DISK_FULL, what()).into()),
             Some(Action::InUse) => Err(refused(win32::SHARING_VIOLATION, what()).into()),
             Some(Action::ExitBefore) => Err(self.crash()),
+            Some(Action::Panic) => panic!("{}: a sandbox fault asked for it", what()),
             Some(Action::Hang) if self.crashed.is_none() => loop {
                 std::thread::park();
             },

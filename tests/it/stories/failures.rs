@@ -150,6 +150,27 @@ fn told(lab: &Lab) -> (bool, bool) {
     (up, node["metadata"]["annotations"]["calicoctl-win/settings"].is_string())
 }
 
+/// The released program ends at a panic without anything else.
+#[test]
+fn a_defect_of_the_program_ends_with_a_result_and_can_be_undone() {
+    let lab = Lab::node();
+    let before = lab.picture_without_state();
+    let failed = lab.fails_at("facts=panic", "install -y -o json").exits(1).json();
+    assert_eq!(
+        (&failed["error"]["id"], &failed["exit_name"]),
+        (&"ProgramDefect".into(), &"FAILED".into()),
+        "{failed:#}"
+    );
+    assert_eq!(failed["error"]["state"], "nothing was changed");
+    let failed = lab.fails_at("put running CalicoNode#1=panic", "install -y -o json").exits(10).json();
+    assert_eq!(failed["error"]["id"], "ProgramDefect", "{failed:#}");
+    let why = failed["error"]["why"].as_str().unwrap();
+    assert!(why.starts_with("src/") && why.contains("a sandbox fault asked for it"), "{why}");
+    assert_eq!(lab.read("C/ProgramData/calicoctl-win/state/last-run.json").parse::<Value>().unwrap()["exit_code"], 10);
+    let _undone = lab.run("resume -y --undo").exits(0);
+    lab.picture_without_state().same_as(&before);
+}
+
 /// Other nodes, the scheduler and a fleet's report rely on it.
 #[test]
 fn a_reverted_install_leaves_no_trace_of_calico_on_the_node_object() {

@@ -90,7 +90,7 @@ fn faults_are_parsed_or_explained() {
     insta::assert_snapshot!(tell.join("\n"), @r#"
     SandboxFaultInvalid: the sandbox fault `put x` is not right: it has no `=ACTION`
     SandboxFaultInvalid: the sandbox fault `push x=fail` is not right: `push` is no call; there are *, facts, get, list, put, save, append, remove, process
-    SandboxFaultInvalid: the sandbox fault `put x=explode` is not right: `explode` is no action; there are fail, fail-after, disk-full, in-use, slow-stop, dies, hang, slow, exit-before, exit-within, exit-after, torn, late-pod, noted
+    SandboxFaultInvalid: the sandbox fault `put x=explode` is not right: `explode` is no action; there are fail, fail-after, disk-full, in-use, slow-stop, dies, hang, slow, panic, exit-before, exit-within, exit-after, torn, late-pod, noted
     SandboxFaultInvalid: the sandbox fault `put *#0=fail` is not right: `#0` is no count from 1 up
     SandboxFaultInvalid: the sandbox fault `save *=torn` is not right: that call cannot end like this
     SandboxFaultInvalid: the sandbox fault `get *=disk-full` is not right: that call cannot end like this
