@@ -72,7 +72,7 @@ fn init(file: Option<&Path>, full: bool, app: &mut App) -> Result<Ending> {
 
 /// Returns the effective config, which needs the node, and the cluster if it answers.
 fn resolved(app: &mut App, context: &Context, node: &dyn Node) -> Result<Resolved> {
-    let known = gather(app, context, node, false)?.or_unread()?;
+    let known = gather(app, context, node, false, true)?.or_unread()?;
     if let Err(error) = known.cluster {
         app.warn("ClusterNotAsked", format!("shown without what the cluster says: {error:#}"));
     }

@@ -47,17 +47,19 @@ pub(crate) fn explain(args: &Explain, app: &mut App) -> Result<Ending> {
     // A phase can have the name of a section of the config.
     let pages = [explain::explain(id).map(str::to_owned), field(id).or_else(|| section(id))];
     let mut page = pages.into_iter().flatten().reduce(|page, fields| format!("{page}\n\nIn the config:\n\n{fields}"));
+    let calico = app.global.calico_namespace.as_deref();
+    let namespace = calico.unwrap_or("calico-system");
     if let (Some(page), true) = (&mut page, id.eq_ignore_ascii_case("ClusterRights")) {
-        page.push_str(&format!("\n\n{}", crate::cluster::rights_manifest()));
+        page.push_str(&format!("\n\n{}", crate::cluster::rights_manifest(calico)));
     }
     if let (Some(page), true) = (&mut page, id.eq_ignore_ascii_case("VerifyRights")) {
         page.push_str(&format!("\n\n{}", crate::cluster::verify_manifest()));
     }
     if let (Some(page), true) = (&mut page, id.eq_ignore_ascii_case("TokenRenewalForbidden")) {
-        page.push_str(&format!("\n\n{}", crate::cluster::renewal_manifest("calico-system")));
+        page.push_str(&format!("\n\n{}", crate::cluster::renewal_manifest(namespace)));
     }
     if let (Some(page), true) = (&mut page, id.eq_ignore_ascii_case("NodeLogin")) {
-        page.push_str(&format!("\n\n{}", crate::cluster::login_manifest("calico-system")));
+        page.push_str(&format!("\n\n{}", crate::cluster::login_manifest(namespace)));
     }
     let Some(mut page) = page else {
         let fields: Vec<String> = crate::config::fields().map(|field| short(&field.path).to_owned()).collect();

@@ -72,7 +72,7 @@ pub(super) fn once(app: &mut App, node: &mut dyn Node) -> Result<(PreflightRepor
 
 fn look(app: &mut App, deep: bool, node: &mut dyn Node) -> Result<Round> {
     let context = app.context(node, &PREFLIGHT, &Choice::default())?;
-    let known = gather(app, &context, node, false)?;
+    let known = gather(app, &context, node, false, true)?;
     // This is not the cluster's error, and an untrusted file must not be tried in other ways.
     if known.cluster.as_ref().is_err_and(|error| Fault::id_of(error) == trust::OTHERS_MAY_WRITE) {
         return Err(known.cluster.err().context("read the kubeconfig")?);

@@ -330,15 +330,22 @@ pub(super) async fn missing(api: &Arc<Api>, rights: Vec<Right>) -> Result<Vec<Ri
     Ok(missing)
 }
 
+/// The command that prints the manifest of a page for the namespace of calico-node.
+pub(super) fn page(id: &str, namespace: &str) -> String {
+    let option = if namespace == NAMESPACES[0] { String::new() } else { format!(" --calico-namespace {namespace}") };
+    format!("calicoctl-win explain {id}{option}")
+}
+
 /// All missing rights in one error; the API server's own would name only the first.
-pub(super) fn fault(missing: &[Right], kubelet: bool) -> Option<Fault> {
+pub(super) fn fault(missing: &[Right], asked: &Asked<'_>) -> Option<Fault> {
     let needed: Vec<String> = missing.iter().filter(|right| right.needed).map(Right::to_string).collect();
     if needed.len() < 2 {
         return None;
     }
     let what = format!("the kubeconfig's user lacks {} rights: {}", needed.len(), needed.join(", "));
-    let hint = "ask a cluster administrator to grant them: `calicoctl-win explain ClusterRights` prints a manifest";
-    let hint = if kubelet { format!("{hint}\n{OTHER_LOGINS}") } else { hint.to_owned() };
+    let page = page("ClusterRights", asked.namespace);
+    let hint = format!("ask a cluster administrator to grant them: `{page}` prints a manifest");
+    let hint = if asked.kubelet { format!("{hint}\n{OTHER_LOGINS}") } else { hint };
     Some(Fault::new(Exit::ClusterAccessDenied, "ClusterRights", what).hint(hint))
 }
 
@@ -398,26 +405,30 @@ const ON_REQUEST: [(Place, &str); 2] = [
 ];
 
 /// A manifest that grants all of them to the group `calicoctl-win`: a ClusterRole, and Roles for what is in a
-/// namespace.
-pub fn manifest() -> String {
-    let mut text = String::from(
-        "# Rights to run calicoctl-win on a Windows node. Bind them to your user or group.\n\
-         # If Calico is in kube-system, write kube-system for calico-system here, and set\n\
-         # kubernetes.calicoNamespace: kube-system.\n",
-    );
-    // calico-system is both the namespace of calico-node and one of the candidates.
+/// namespace. `namespace`: of calico-node, if it is configured.
+pub fn manifest(namespace: Option<&str>) -> String {
+    let calico = namespace.unwrap_or(NAMESPACES[0]);
+    let usual = calico == NAMESPACES[0];
+    let mut text = String::from("# Rights to run calicoctl-win on a Windows node. Bind them to your user or group.\n");
+    text.push_str(&match usual {
+        true => "# If Calico is in kube-system, print them for it:\n\
+                 # calicoctl-win explain ClusterRights --calico-namespace kube-system\n"
+            .to_owned(),
+        false => format!("# For Calico in {calico}: set kubernetes.calicoNamespace: {calico} in the config.\n"),
+    });
+    // calico-system is both the namespace of calico-node and one of the candidates, if it is looked for.
     let places: [(Option<&str>, &[Place]); 5] = [
         (None, &[Anywhere]),
-        (Some(NAMESPACES[0]), &[In(NAMESPACES[0]), InCalico]),
+        (Some(calico), if usual { &[In(NAMESPACES[0]), InCalico] } else { &[InCalico] }),
         (Some("default"), &[In("default")]),
         (Some(lease::NAMESPACE), &[In(lease::NAMESPACE)]),
         (Some("kube-system"), &[In("kube-system")]),
     ];
-    for (namespace, places) in places {
+    for (order, (namespace, places)) in places.into_iter().enumerate() {
         let kind = if namespace.is_some() { "Role" } else { "ClusterRole" };
         let within = namespace.map_or_else(String::new, |name| format!(", namespace: {name}"));
         // With Calico in kube-system there are two Roles in that namespace.
-        let name = if namespace == Some(NAMESPACES[0]) { "calicoctl-win-calico" } else { "calicoctl-win" };
+        let name = if order == 1 { "calicoctl-win-calico" } else { "calicoctl-win" };
         text.push_str(&format!(
             "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}\nmetadata: {{name: {name}{within}}}\nrules:\n"
         ));
@@ -441,7 +452,7 @@ pub fn manifest() -> String {
              subjects: [{{apiGroup: rbac.authorization.k8s.io, kind: Group, name: calicoctl-win}}]\n"
         ));
     }
-    text + &renewal_manifest(NAMESPACES[0])
+    text + &renewal_manifest(calico)
 }
 
 /// The Role that allows calico-node to request tokens for itself, so that CalicoNode can renew the node's. Calico's own

@@ -11,6 +11,7 @@ use http::{HeaderMap, Method, Request, Response, header};
 use http_body_util::{BodyExt, Limited};
 use jiff::Timestamp;
 use jiff::fmt::rfc2822;
+use kube::Client;
 use kube::client::Body;
 use reqwest::Url;
 use serde::de::DeserializeOwned;
@@ -20,15 +21,19 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::FIELD_MANAGER;
-use super::errors::{Failure, Trouble};
+use super::errors::{Failure, Server, Trouble};
 use super::kubeconfig::Access;
 use super::rights_cache::RightsCache;
+use super::session::Session;
 use crate::report::event::Event;
 use crate::settings::Limits;
 
 /// Concurrent requests. Each uses its own connection, and a TLS handshake costs more than the response, so a few are
 /// faster than many.
 const PARALLEL: usize = 3;
+
+/// How long requests that nobody awaits may take to end.
+const SETTLED_WITHIN: Duration = Duration::from_secs(5);
 
 /// A retry waits no longer than this, whatever the server asks for.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
@@ -235,12 +240,14 @@ impl Pages {
 
 /// The client of one user of one API server.
 pub(super) struct Api {
-    pub server: String,
-    client: kube::Client,
+    pub server: Server,
+    pub session: Arc<Session>,
     limits: Limits,
     gate: Semaphore,
+    /// Nobody awaits what is still to be asked.
+    settling: AtomicBool,
     /// Seconds that this machine's clock is ahead of the server's, from its last response.
-    skew: Mutex<Option<i64>>,
+    skew: Arc<Mutex<Option<i64>>>,
     events: Arc<Mutex<Vec<Event>>>,
     /// The rights that this user has been granted so far.
     pub granted: Arc<RightsCache>,
@@ -249,14 +256,15 @@ pub(super) struct Api {
 
 impl Api {
     pub fn new(access: Access, dial: Option<SocketAddr>, limits: Limits, runtime: &Handle) -> anyhow::Result<Self> {
-        let server = access.server.clone();
-        let client = access.client(dial, limits, runtime)?;
+        let server = Server { url: access.server.clone(), proxy: access.proxy().filter(|_| dial.is_none()) };
+        let session = Arc::new(access.session(dial, limits, runtime)?);
         Ok(Self {
             server,
-            client,
+            session,
             limits,
             gate: Semaphore::new(PARALLEL),
-            skew: Mutex::default(),
+            settling: AtomicBool::default(),
+            skew: Arc::default(),
             events: Arc::default(),
             granted: Arc::default(),
             changed: Arc::default(),
@@ -267,10 +275,11 @@ impl Api {
     pub fn within(&self, limit: Duration) -> Self {
         Self {
             server: self.server.clone(),
-            client: self.client.clone(),
+            session: Arc::clone(&self.session),
             limits: Limits { timeout: self.limits.timeout.min(limit), ..self.limits },
             gate: Semaphore::new(PARALLEL),
-            skew: Mutex::default(),
+            settling: AtomicBool::default(),
+            skew: Arc::clone(&self.skew),
             events: Arc::clone(&self.events),
             granted: Arc::clone(&self.granted),
             changed: Arc::clone(&self.changed),
@@ -415,6 +424,10 @@ impl Api {
     /// Retries until there is a successful response, an error that will not change, or no time or retry left.
     async fn answer(&self, call: &Call) -> Result<Answer, Failure> {
         let _turn = self.gate.acquire().await.expect("the gate is never closed");
+        if self.settling.load(Relaxed) {
+            return Err(Failure::not_asked());
+        }
+        let client = self.client().await.map_err(|trouble| self.failure(call, trouble))?;
         let deadline = Instant::now() + self.limits.timeout;
         let mut pauses = ExponentialBuilder::default()
             .with_min_delay(Duration::from_millis(100))
@@ -423,7 +436,7 @@ impl Api {
             .with_jitter()
             .build();
         loop {
-            let trouble = match timeout_at(deadline, self.once(call)).await {
+            let trouble = match timeout_at(deadline, self.once(&client, call)).await {
                 Ok(Ok(answer)) if (200..300).contains(&answer.status) => {
                     self.note_warnings(&answer);
                     self.granted.used(call);
@@ -437,6 +450,7 @@ impl Api {
                 true => pauses.next().map(|pause| trouble.retry_after().unwrap_or(pause)),
                 false => None,
             };
+            let pause = pause.filter(|_| !self.settling.load(Relaxed));
             match pause.filter(|pause| Instant::now() + *pause < deadline) {
                 Some(pause) => {
                     let message =
@@ -449,9 +463,19 @@ impl Api {
         }
     }
 
+    /// Ends the use of this client: nobody awaits what it still asks. What the server has is answered, since a request
+    /// that is cancelled is an internal error in its audit log.
+    pub async fn settle(&self) {
+        self.settling.store(true, Relaxed);
+        let all = u32::try_from(PARALLEL).expect("they are few");
+        // An error means that the server does not answer.
+        drop(timeout(SETTLED_WITHIN, self.gate.acquire_many(all)).await);
+    }
+
     /// Makes one request outside the queue: for callers that know when to retry.
     pub async fn attempt(&self, call: &Call) -> Result<Answer, Trouble> {
-        match timeout(self.limits.timeout, self.once(call)).await {
+        let client = self.client().await?;
+        match timeout(self.limits.timeout, self.once(&client, call)).await {
             Ok(Ok(answer)) if (200..300).contains(&answer.status) => {
                 self.granted.used(call);
                 Ok(answer)
@@ -504,31 +528,22 @@ impl Api {
         }
     }
 
-    async fn once(&self, call: &Call) -> Result<Answer, kube::Error> {
-        let answered = self.asked(call).await;
+    /// Logged in: a plugin has its own limit, and its failure is not the server's.
+    pub(super) async fn client(&self) -> Result<Client, Trouble> {
+        self.session.client().await.map_err(Trouble::Login)
+    }
+
+    async fn once(&self, client: &Client, call: &Call) -> Result<Answer, kube::Error> {
+        let answered = self.asked(client, call).await;
         self.note_change(call, answered.as_ref());
         answered
     }
 
-    async fn asked(&self, call: &Call) -> Result<Answer, kube::Error> {
-        let (head, body) = self.send(call).await?.into_parts();
+    async fn asked(&self, client: &Client, call: &Call) -> Result<Answer, kube::Error> {
+        let (head, body) = send(client, call).await?.into_parts();
         self.note_time(&head.headers);
         let body = Limited::new(body, MOST_BYTES).collect().await.map_err(kube::Error::Service)?.to_bytes().to_vec();
         Ok(Answer { status: head.status.as_u16(), headers: head.headers, body })
-    }
-
-    /// Makes a request whose response is streamed.
-    pub(super) async fn send(&self, call: &Call) -> Result<Response<Body>, kube::Error> {
-        let mut request = Request::builder()
-            .method(&call.method)
-            .uri(&call.path)
-            .header(header::USER_AGENT, concat!("calicoctl-win/", env!("CARGO_PKG_VERSION")))
-            .header(header::ACCEPT, call.accept);
-        if call.body.is_some() {
-            request = request.header(header::CONTENT_TYPE, call.content_type);
-        }
-        let body = call.body.clone().map_or_else(Body::empty, Body::from);
-        self.client.send(request.body(body).map_err(kube::Error::HttpError)?).await
     }
 
     /// With `Warning: 299 - "text"` the API server reports pruned fields and old APIs.
@@ -540,6 +555,20 @@ impl Api {
             self.report(Event::Warning { id: "ClusterWarning", message });
         }
     }
+}
+
+/// Makes a request whose response is streamed.
+pub(super) async fn send(client: &Client, call: &Call) -> Result<Response<Body>, kube::Error> {
+    let mut request = Request::builder()
+        .method(&call.method)
+        .uri(&call.path)
+        .header(header::USER_AGENT, concat!("calicoctl-win/", env!("CARGO_PKG_VERSION")))
+        .header(header::ACCEPT, call.accept);
+    if call.body.is_some() {
+        request = request.header(header::CONTENT_TYPE, call.content_type);
+    }
+    let body = call.body.clone().map_or_else(Body::empty, Body::from);
+    client.send(request.body(body).map_err(kube::Error::HttpError)?).await
 }
 
 fn read<T: DeserializeOwned>(call: &Call, answer: &Answer) -> Result<T, Failure> {

@@ -17,7 +17,6 @@ use serde_json::{Value, json};
 use super::access;
 use super::api::{Api, path, query};
 use super::errors::Failure;
-use super::facts::NAMESPACES;
 use super::facts::identity;
 use super::kubeconfig::{self, Access, Trust};
 use super::{Cluster, FIELD_MANAGER, SERVICE_ACCOUNT, missing_account};
@@ -112,7 +111,7 @@ impl Cluster {
     /// Those of [`Cluster::connect`], fault `KubeconfigNotForNode` for a login that works only on this machine,
     /// `CredentialsRejected` and `ServiceAccountForbidden`.
     pub fn given_credentials(&self, origin: &str, text: &str, base_dir: &Path) -> Result<Issued> {
-        let credentials = kubeconfig::self_contained(origin, &kubeconfig::choose(origin, text, base_dir, None)?)?;
+        let credentials = kubeconfig::self_contained(origin, &kubeconfig::choose(origin, text, base_dir, None, true)?)?;
         self.check(&credentials).with_context(|| format!("test {origin}"))?;
         let renewable = self.may_renew(&credentials)?;
         Ok(Issued { credentials, created_secret: false, renewable })
@@ -455,12 +454,9 @@ fn rejected(credentials: &NodeCredentials) -> Fault {
 /// needs an additional Role.
 pub fn renewal_forbidden(namespace: &str, account: &str) -> Fault {
     let what = format!("the service account {namespace}/{account} may not request tokens for itself");
-    let elsewhere = match namespace == NAMESPACES[0] {
-        true => String::new(),
-        false => format!("; write {namespace} for {} in it", NAMESPACES[0]),
-    };
+    let page = access::page("TokenRenewalForbidden", namespace);
     Fault::new(Exit::ClusterAccessDenied, "TokenRenewalForbidden", what).hint(format!(
-        "grant that right: `calicoctl-win explain TokenRenewalForbidden` prints the Role{elsewhere}\n\
+        "grant that right: `{page}` prints the Role\n\
          or renew it before it expires: calicoctl-win credentials rotate",
     ))
 }

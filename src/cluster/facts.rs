@@ -44,18 +44,24 @@ pub struct FactsOptions<'a> {
     pub namespace_override: Option<&'a str>,
     /// What the run needs of the cluster: these rights are checked.
     pub needs: Needs<'a>,
+    /// Whether what only checks need is read too.
+    pub checks: bool,
 }
 
 impl Cluster {
-    /// Measures the cluster. A failed request that decides something is an error. What only checks need may be
-    /// forbidden: it is then listed in [`ClusterFacts::unanswered`].
+    /// Measures the cluster. A failed request that decides something is an error; what only checks need is then listed
+    /// in [`ClusterFacts::unanswered`].
     ///
     /// # Errors
     /// Faults of the requests; `ClusterRights` when several needed rights are missing.
     pub fn facts(&self, options: &FactsOptions<'_>) -> Result<ClusterFacts> {
         self.runtime.block_on(async {
             let ca_unknown = matches!(self.trust, Trust::Nobody);
-            match gather(&self.api, options, ca_unknown).await {
+            // The Lease is renewed with the same client.
+            let own = Arc::new(self.api.within(self.limits.timeout));
+            let gathered = gather(&own, options, ca_unknown).await;
+            own.settle().await;
+            match gathered {
                 Ok(facts) => Ok(facts),
                 Err(error) => Err(with_all_that_is_missing(&self.api, options, error).await),
             }
@@ -79,7 +85,7 @@ async fn with_all_that_is_missing(api: &Arc<Api>, options: &FactsOptions<'_>, er
         kubelet: identity::ask(api).await.ok().flatten().is_some_and(|own| own.node().is_some()),
     };
     match access::missing(api, access::rights(&asked, &options.needs)).await {
-        Ok(missing) => match access::fault(&missing, asked.kubelet) {
+        Ok(missing) => match access::fault(&missing, &asked) {
             Some(fault) => error.context(fault),
             None => error,
         },
@@ -107,7 +113,7 @@ async fn gather(api: &Arc<Api>, options: &FactsOptions<'_>, ca_unknown: bool) ->
     let api_group = calico_group(old_group, new_group);
     let calico = match old_group || new_group {
         _ if options.needs.etcd => None,
-        true => Some(Resources::ask(api, api_group)),
+        true => Some(Resources::ask(api, api_group, options.checks)),
         false => {
             let message = "the cluster serves no Calico resources: Calico is not installed, or keeps its data in etcd";
             api.report(Event::Warning { id: "CalicoResourcesNotServed", message: message.to_owned() });
@@ -121,8 +127,8 @@ async fn gather(api: &Arc<Api>, options: &FactsOptions<'_>, ca_unknown: bool) ->
     };
     let account_missing = found.is_none();
     let calico_namespace = found.unwrap_or(looked[0]).to_owned();
-    let context = FactsContext::ask(api, &calico_namespace, options.node_name.unwrap_or_default());
-    let platforms = Platforms::ask(api, &version.git_version);
+    let context = FactsContext::ask(api, &calico_namespace, options.node_name.unwrap_or_default(), options.checks);
+    let platforms = Platforms::ask(api, &version.git_version, options.checks);
     let asked = Asked {
         group: calico.is_some().then_some(api_group),
         namespace: &calico_namespace,
@@ -136,7 +142,7 @@ async fn gather(api: &Arc<Api>, options: &FactsOptions<'_>, ca_unknown: bool) ->
         None => None,
     };
     let with_our_address = match (&node, options.node_name) {
-        (None, Some(_)) => context::ask_node_with(api, options.addresses),
+        (None, Some(_)) if options.checks => context::ask_node_with(api, options.addresses),
         _ => None,
     };
 
@@ -149,7 +155,7 @@ async fn gather(api: &Arc<Api>, options: &FactsOptions<'_>, ca_unknown: bool) ->
     let kubeadm = tolerated(api, kubeadm.answer().await, "the service CIDR")?;
     let dns_service = tolerated(api, dns.answer().await, "the cluster's DNS address")?;
     let mut facts = ClusterFacts {
-        server: api.server.clone(),
+        server: api.server.url.clone(),
         kubernetes_version: version.git_version,
         api_group,
         calico_unserved: calico.is_none(),
@@ -176,11 +182,11 @@ async fn gather(api: &Arc<Api>, options: &FactsOptions<'_>, ca_unknown: bool) ->
         }
     }
     if let Some(nodes) = with_our_address {
-        let nodes = unanswered.may_be("nodes", nodes.answer().await)?;
+        let nodes = unanswered.checked("nodes", nodes.answer().await)?;
         facts.node_with_our_address = nodes.and_then(|nodes| context::with_address(nodes, options.addresses));
     }
-    let reviewed = access::missing(api, rights).await;
-    facts.missing_rights = unanswered.may_be("selfsubjectaccessreviews", reviewed)?;
+    let reviewed = if options.checks { access::missing(api, rights).await } else { Err(Failure::not_asked()) };
+    facts.missing_rights = unanswered.checked("selfsubjectaccessreviews", reviewed)?;
     facts.clock_skew = api.clock_skew();
     facts.calico_namespace = calico_namespace;
     facts.unanswered = unanswered.0;
@@ -203,6 +209,17 @@ impl Unanswered {
             }
             Err(failure) if failure.status == Some(404) => Ok(None),
             Err(failure) => Err(failure),
+        }
+    }
+
+    /// The same for what only checks need: an error of the server for one question, or none in time, is recorded too.
+    fn checked<T>(&mut self, question: &str, answer: Result<T, Failure>) -> Result<Option<T>, Failure> {
+        match answer {
+            Err(failure) if failure.is_of_one_question() => {
+                self.0.insert(question.to_owned(), failure.fault.what);
+                Ok(None)
+            }
+            answer => self.may_be(question, answer),
         }
     }
 }
@@ -229,19 +246,18 @@ async fn find_namespace(candidates: Vec<(&str, Question<Option<ServiceAccount>>)
     Ok(None)
 }
 
-/// A pending request. It is cancelled when dropped.
+/// A pending request. [`Api::settle`] ends those that nobody awaits.
 struct Question<T>(JoinHandle<Result<T, Failure>>);
 
 impl<T> Question<T> {
-    async fn answer(mut self) -> Result<T, Failure> {
-        (&mut self.0).await.expect("the task does not panic, and is not dropped while it is awaited")
+    async fn answer(self) -> Result<T, Failure> {
+        self.0.await.expect("the task does not panic, and nobody aborts it")
     }
 }
 
-impl<T> Drop for Question<T> {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
+/// A question of checks: without them it is not asked.
+fn if_checked<T: Send + 'static>(checks: bool, ask: impl FnOnce() -> Question<T>) -> Question<T> {
+    if checks { ask() } else { Question(tokio::spawn(async { Err(Failure::not_asked()) })) }
 }
 
 fn ask<T: DeserializeOwned + Send + 'static>(api: &Arc<Api>, path: String) -> Question<Option<T>> {

@@ -1,45 +1,29 @@
 //! Kubeconfig files: which server, how it is verified, and as which user.
 
 use std::collections::HashMap;
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Error, Result, anyhow};
 use base64::Engine as _;
 use http::Uri;
 use hyper_util::client::proxy::matcher::Matcher;
-use kube::client::{AuthError, ClientBuilder};
+use kube::Config;
+use kube::client::AuthError;
 use kube::config::{AuthInfo, Cluster, ExecInteractiveMode, Kubeconfig, KubeconfigError};
-use kube::{Client, Config};
 use secrecy::ExposeSecret;
 use tokio::runtime::Handle;
 
 use super::errors::{self, without_values};
+use super::plugin::{self, Plugin, login_fault};
+use super::session::Session;
 use crate::calico::kubeconfig::{Login, NodeCredentials};
 use crate::fault::{Exit, Fault};
 use crate::settings::Limits;
 use crate::values::{Secret, is_this_machine};
 use crate::yaml::{self, Malformed, encoding};
-
-/// How long an exec plugin may take to return credentials: some call a cloud first.
-const PLUGIN_LIMIT: Duration = Duration::from_secs(60);
-
-/// The verb of this program that runs a plugin and ends it at the limit, with its children. Its words: the limit in
-/// seconds, the program, its arguments.
-pub const EXEC_PLUGIN: &str = "exec-plugin";
-
-/// Its exit codes if the plugin has none: those of timeout(1).
-pub const PLUGIN_TIMED_OUT: i32 = 124;
-pub const PLUGIN_CANNOT_START: i32 = 126;
-
-/// How much longer than that the verb may take.
-const ENDED_WITHIN: Duration = Duration::from_secs(10);
-
-/// How much of a plugin's stderr is shown.
-const MOST_STDERR: usize = 8192;
 
 /// The content of one context of a kubeconfig, with its files read.
 pub(super) struct Access {
@@ -136,8 +120,8 @@ fn parse(origin: &str, text: &str) -> Result<Kubeconfig> {
     merged.map_err(|error| invalid(origin, &error))
 }
 
-/// Selects one context of a kubeconfig. `origin` is its name in errors.
-pub(super) fn choose(origin: &str, text: &str, base_dir: &Path, context: Option<&str>) -> Result<Access> {
+/// Selects one context of a kubeconfig. `origin` is its name in errors; `asks`: a plugin may ask the user.
+pub(super) fn choose(origin: &str, text: &str, base_dir: &Path, context: Option<&str>, asks: bool) -> Result<Access> {
     let mut kubeconfig = parse(origin, text)?;
     resolve_files(&mut kubeconfig, base_dir);
 
@@ -191,10 +175,10 @@ pub(super) fn choose(origin: &str, text: &str, base_dir: &Path, context: Option<
         exec.cluster = Some(cluster.try_into().map_err(|error| invalid(origin, &error))?);
     }
     // As kubectl does: `IfAvailable`, the default, means a terminal.
-    if let Some(exec) = config.auth_info.exec.as_mut().filter(|_| !io::stdin().is_terminal()) {
+    if let Some(exec) = config.auth_info.exec.as_mut().filter(|_| !asks) {
         match exec.interactive_mode {
             Some(ExecInteractiveMode::Always) => {
-                let what = format!("the exec plugin of {origin} has interactiveMode: Always, and there is no terminal");
+                let what = format!("the exec plugin of {origin} has interactiveMode: Always, and nobody can be asked");
                 return Err(login_fault(what).retryable(false).into());
             }
             _ => exec.interactive_mode = Some(ExecInteractiveMode::Never),
@@ -223,6 +207,14 @@ impl Access {
         Ok(Self { server: server.to_owned(), ca_pem: config.root_cert.as_ref().map(|_| ca_pem.to_owned()), config })
     }
 
+    /// Host and port of the proxy.
+    pub fn proxy(&self) -> Option<String> {
+        let authority = self.config.proxy_url.as_ref()?.authority()?;
+        Some(
+            authority.port().map_or_else(|| authority.host().to_owned(), |port| format!("{}:{port}", authority.host())),
+        )
+    }
+
     /// How the server is verified.
     pub fn trust(&self) -> Trust {
         match &self.ca_pem {
@@ -232,18 +224,18 @@ impl Access {
         }
     }
 
-    /// The client. Runs the exec plugin, if the user has one, with a limit.
-    pub fn client(self, dial: Option<SocketAddr>, limits: Limits, runtime: &Handle) -> Result<Client> {
-        self.client_within(PLUGIN_LIMIT, dial, limits, runtime)
+    /// The client. Runs the plugin, if the user has one.
+    pub fn session(self, dial: Option<SocketAddr>, limits: Limits, runtime: &Handle) -> Result<Session> {
+        self.session_within(plugin::LIMIT, dial, limits, runtime)
     }
 
-    fn client_within(
+    fn session_within(
         self,
         limit: Duration,
         dial: Option<SocketAddr>,
         limits: Limits,
         runtime: &Handle,
-    ) -> Result<Client> {
+    ) -> Result<Session> {
         let mut config = self.config;
         if let Some(address) = dial {
             let host = config.cluster_url.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
@@ -257,60 +249,10 @@ impl Access {
         config.connect_timeout = Some(limits.connect());
         config.read_timeout = None;
         config.write_timeout = None;
-
-        let auth = &config.auth_info;
-        let provider = || auth.auth_provider.as_ref()?.config.get("cmd-path").cloned();
-        let Some(plugin) = auth.exec.as_ref().and_then(|e| e.command.clone()).or_else(provider) else {
-            let _inside = runtime.enter();
-            return Ok(ClientBuilder::try_from(config).map_err(|error| login(&error, None))?.build());
-        };
-        let wait = if run_by_this_program(&mut config, limit) { limit + ENDED_WITHIN } else { limit };
-        let timed_out = || {
-            let what = format!(
-                "the kubeconfig's exec plugin `{plugin}` returned no credentials within {} s",
-                limit.as_secs_f64()
-            );
-            Error::from(login_fault(what))
-        };
-        let (sender, receiver) = mpsc::channel();
-        let runtime = runtime.clone();
-        std::thread::spawn(move || {
-            let _inside = runtime.enter();
-            // After the limit there is no receiver.
-            sender.send(ClientBuilder::try_from(config).map(ClientBuilder::build)).ok();
-        });
-        match receiver.recv_timeout(wait) {
-            Ok(Err(kube::Error::Auth(error))) if is_late(&error) => Err(timed_out()),
-            Ok(client) => client.map_err(|error| login(&error, Some(&plugin))),
-            Err(RecvTimeoutError::Timeout) => Err(timed_out()),
-            Err(RecvTimeoutError::Disconnected) => {
-                // kube ends the thread over a token that no header can have.
-                Err(login_fault(format!(
-                    "the kubeconfig's exec plugin `{plugin}` returned a token that is not one line"
-                ))
-                .into())
-            }
-        }
+        let plugin = Plugin::of(&config.auth_info, limit);
+        let _inside = runtime.enter();
+        Ok(Session::begin(config, plugin)?)
     }
-}
-
-/// Lets this program run a plugin that asks nobody, also when its credentials expire during the run. With a terminal, the
-/// user can end it.
-fn run_by_this_program(config: &mut Config, limit: Duration) -> bool {
-    // Another program contains this module in its tests.
-    let own = if cfg!(test) { None } else { std::env::current_exe().ok() };
-    let exec = config.auth_info.exec.as_mut().filter(|exec| exec.interactive_mode == Some(ExecInteractiveMode::Never));
-    let (Some(own), Some(exec)) = (own.as_ref().and_then(|own| own.to_str()), exec) else { return false };
-    // The error for one that does not exist is Windows's own.
-    let Some(program) = exec.command.as_mut().filter(|program| runs(Path::new(program))) else { return false };
-    let first = [EXEC_PLUGIN.to_owned(), limit.as_secs().to_string(), std::mem::replace(program, own.to_owned())];
-    exec.args = Some(first.into_iter().chain(exec.args.take().unwrap_or_default()).collect());
-    true
-}
-
-/// Whether a plugin was ended at its limit.
-fn is_late(error: &AuthError) -> bool {
-    matches!(error, AuthError::AuthExecRun { out, .. } if out.status.code() == Some(PLUGIN_TIMED_OUT))
 }
 
 /// The content of a kubeconfig's context, without references to this machine's files: for the node's components, which
@@ -400,12 +342,16 @@ fn ca_of(cluster: &Cluster) -> Result<Option<String>> {
 
 /// The token of a `field` without the white space around it. kube does not check that it can be sent in a header.
 fn bearer(token: &str, field: &str, origin: &str) -> Result<String> {
+    Ok(header_token(token).map_err(|what| broken(format!("the user's {field} in {origin} has {what}")))?)
+}
+
+/// A token without the white space around it, or what it has that no header can have.
+pub(super) fn header_token(token: &str) -> Result<String, &'static str> {
     let token = token.trim();
-    if token.contains(|c: char| !c.is_ascii_graphic()) {
-        let what = format!("the user's {field} in {origin} has a line break, a space or another character of no token");
-        return Err(broken(what).into());
+    match token.contains(|c: char| !c.is_ascii_graphic()) {
+        true => Err("a line break, a space or another character of no token"),
+        false => Ok(token.to_owned()),
     }
-    Ok(token.to_owned())
 }
 
 /// Fails on a file of the user's that cannot be read, by name: later only its contents are used.
@@ -490,7 +436,7 @@ fn program(command: String, path: Option<String>) -> String {
         .unwrap_or(command)
 }
 
-fn runs(file: &Path) -> bool {
+pub(super) fn runs(file: &Path) -> bool {
     #[cfg(unix)]
     let may = |meta: std::fs::Metadata| std::os::unix::fs::PermissionsExt::mode(&meta.permissions()) & 0o111 != 0;
     #[cfg(not(unix))]
@@ -550,52 +496,15 @@ fn invalid(origin: &str, error: &KubeconfigError) -> Error {
     anyhow!("{}", without_values(&error.to_string())).context(broken(format!("{origin} is not usable")))
 }
 
-/// A failed login. Of a plugin's command only the path is shown: its arguments and environment often contain secrets,
-/// and so may its output.
-fn login(error: &kube::Error, plugin: Option<&str>) -> Error {
-    let what = match plugin {
-        Some(path) => format!("the kubeconfig's exec plugin `{path}` returned no credentials"),
-        None => "the kubeconfig's credentials cannot be used".into(),
-    };
-    let cause = match error {
-        kube::Error::Auth(error) => {
-            if let AuthError::AuthExecRun { out, .. } = error {
-                pass_on(&out.stderr);
-            }
-            why_no_login(error)
-        }
-        other => without_values(&other.to_string()),
-    };
-    anyhow!("{cause}").context(login_fault(what))
-}
-
-/// The cause, without kube's texts, which quote the whole command and its output.
+/// Why a login without a plugin failed, without kube's texts, which may quote values.
 pub(super) fn why_no_login(error: &AuthError) -> String {
     match error {
-        late if is_late(late) => format!("it returned nothing within {} s", PLUGIN_LIMIT.as_secs()),
-        AuthError::AuthExecRun { out, .. } => format!("it failed with {}", out.status),
-        AuthError::AuthExecStart(cause) => format!("it cannot be started: {cause}"),
-        AuthError::AuthExecParse(_) | AuthError::ParseTokenKey(_) => "it did not print an ExecCredential".into(),
-        AuthError::ExecPluginFailed => "the ExecCredential that it printed has no status".into(),
-        AuthError::MalformedTokenExpirationDate(_) => "the expiry of its token cannot be parsed".into(),
         AuthError::InvalidBearerToken(_) => "its token has characters that are not allowed in an HTTP header".into(),
         AuthError::ReadTokenFile(cause, file) => format!("cannot read {}: {cause}", file.display()),
         AuthError::MissingCommand => "the user's exec section names no command".into(),
-        // For an auth-provider: which field of the plugin's output is missing.
         AuthError::AuthExec(text) => without_values(text),
         _ => "the login in the kubeconfig is not usable".into(),
     }
-}
-
-/// Shows a plugin's stderr on the terminal, as kubectl does, and nowhere else: it is in no error, log, file or event.
-fn pass_on(stderr: &[u8]) {
-    // If the terminal is gone, ignore it.
-    io::stderr().write_all(&stderr[..stderr.len().min(MOST_STDERR)]).ok();
-}
-
-fn login_fault(what: String) -> Fault {
-    Fault::new(Exit::ClusterUnreachable, "ClusterLogin", what)
-        .hint("try `kubectl --kubeconfig FILE version` with the same file on this machine")
 }
 
 #[cfg(test)]
@@ -636,7 +545,7 @@ mod tests {
     }
 
     fn refused(cluster: &str, user: &str) -> String {
-        let error = choose("admin.conf", &kubeconfig(cluster, user), Path::new(""), None).err().unwrap();
+        let error = choose("admin.conf", &kubeconfig(cluster, user), Path::new(""), None, false).err().unwrap();
         assert_eq!(Fault::id_of(&error), "KubeconfigInvalid", "{error:?}");
         let said = format!("{error:?}");
         assert!(!said.contains("sesame"), "{said}");
@@ -647,7 +556,8 @@ mod tests {
 
     #[test]
     fn a_token_is_trimmed_and_refused_if_no_header_can_have_it() {
-        let access = choose("admin.conf", &kubeconfig(SERVER, r#"token: "sesame\n""#), Path::new(""), None).unwrap();
+        let access =
+            choose("admin.conf", &kubeconfig(SERVER, r#"token: "sesame\n""#), Path::new(""), None, false).unwrap();
         assert_eq!(access.config.auth_info.token.unwrap().expose_secret(), "sesame");
         for (user, field) in [
             (r#"token: "open\nsesame""#, "token"),
@@ -681,18 +591,36 @@ mod tests {
     #[cfg(unix)]
     #[test]
     fn a_plugin_that_hangs_is_named_by_its_path_alone() {
-        let user = "exec: {apiVersion: client.authentication.k8s.io/v1, command: sleep, args: ['5'], \
-                    env: [{name: TOKEN, value: sesame}], interactiveMode: Never}";
-        let access = choose("the kubeconfig", &kubeconfig(SERVER, user), Path::new(""), None).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let limit = Duration::from_millis(100);
-        let refused =
-            access.client_within(limit, None, Limits::within(Duration::from_secs(30)), runtime.handle()).err().unwrap();
-        let said = &refused.downcast_ref::<Fault>().unwrap().what;
-        let (path, rest) = said.strip_prefix("the kubeconfig's exec plugin `").unwrap().split_once('`').unwrap();
-        assert!(path.ends_with("sleep"), "{said}");
-        assert_eq!(rest, " returned no credentials within 0.1 s");
-        assert!(!format!("{refused:?}").contains("sesame"), "{refused:?}");
+        for (mode, asks) in [("Never", true), ("IfAvailable", false), ("IfAvailable", true), ("Always", true)] {
+            let user = format!(
+                "exec: {{apiVersion: client.authentication.k8s.io/v1, command: sleep, args: ['5'], \
+                 env: [{{name: TOKEN, value: sesame}}], interactiveMode: {mode}}}"
+            );
+            let access = choose("the kubeconfig", &kubeconfig(SERVER, &user), Path::new(""), None, asks).unwrap();
+            let limits = Limits::within(Duration::from_secs(30));
+            let refused = access.session_within(limit, None, limits, runtime.handle()).err().unwrap();
+            let said = &refused.downcast_ref::<Fault>().unwrap().what;
+            let (path, rest) = said.strip_prefix("the kubeconfig's exec plugin `").unwrap().split_once('`').unwrap();
+            assert!(path.ends_with("sleep"), "{said}");
+            assert_eq!(rest, " returned no credentials within 0.1 s");
+            assert!(!format!("{refused:?}").contains("sesame"), "{refused:?}");
+        }
+    }
+
+    /// With `--no-input`, and without a terminal.
+    #[test]
+    fn a_plugin_asks_only_if_the_user_may_be_asked() {
+        let mode = |mode: &str, asks| {
+            let user = format!("exec: {{apiVersion: v1, command: there-is-none, interactiveMode: {mode}}}");
+            let access = choose("admin.conf", &kubeconfig(SERVER, &user), Path::new(""), None, asks)?;
+            anyhow::Ok(access.config.auth_info.exec.unwrap().interactive_mode)
+        };
+        assert_eq!(mode("IfAvailable", true).unwrap(), Some(ExecInteractiveMode::IfAvailable));
+        assert_eq!(mode("IfAvailable", false).unwrap(), Some(ExecInteractiveMode::Never));
+        let always = mode("Always", false).unwrap_err().to_string();
+        assert!(always.ends_with("has interactiveMode: Always, and nobody can be asked"), "{always}");
     }
 
     #[test]

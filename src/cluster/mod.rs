@@ -20,11 +20,13 @@ mod joining;
 mod kubeconfig;
 pub mod lease;
 mod node;
+mod plugin;
 mod pods;
 mod policies;
 mod prepare;
 mod reach;
 mod rights_cache;
+mod session;
 mod taints;
 #[cfg(test)]
 mod testing;
@@ -53,10 +55,9 @@ pub use self::errors::may_pass;
 pub use self::facts::{FactsOptions, etcd_blocks_of, read_etcd};
 pub use self::fleet_watch::FleetWatch;
 pub use self::joining::{CertificateRequest, RequestState};
-pub use self::kubeconfig::{
-    EXEC_PLUGIN, PLUGIN_CANNOT_START, PLUGIN_TIMED_OUT, files_of, read_file as read_kubeconfig, server_of,
-};
+pub use self::kubeconfig::{files_of, read_file as read_kubeconfig, server_of};
 pub use self::node::{CORDONED_BY, Note, RESULT, absent};
+pub use self::plugin::{EXEC_PLUGIN, PLUGIN_CANNOT_START, PLUGIN_TIMED_OUT};
 pub use self::pods::PodOnNode;
 pub use self::policies::lint_etcd;
 pub use self::prepare::{Patch, Preparation, Wishes};
@@ -155,7 +156,7 @@ impl Cluster {
             .enable_time()
             .build()
             .context("start the cluster client")?;
-        let access = kubeconfig::choose(origin, kubeconfig, base_dir, context)?;
+        let access = kubeconfig::choose(origin, kubeconfig, base_dir, context, limits.asks)?;
         let trust = access.trust();
         let api = Arc::new(Api::new(access, dial, limits, runtime.handle())?);
         Ok(Self { api, trust, dial, limits, runtime: Arc::new(Executor(Some(runtime))) })
@@ -169,7 +170,7 @@ impl Cluster {
 
     /// URL of the API server in the chosen context.
     pub fn server(&self) -> &str {
-        &self.api.server
+        &self.api.server.url
     }
 
     /// The cluster's CA certificates in PEM, from the kubeconfig's data or file; none if it uses the system's roots, or

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
@@ -38,6 +39,8 @@ pub enum Reply {
     Full(u16, Vec<(String, String)>, String),
     /// The headers and half of the body, then nothing more.
     Cut,
+    /// This status, after a while, with no body.
+    Late(u16),
     /// No response at all.
     Silence,
 }
@@ -125,6 +128,7 @@ pub struct Server {
     pub ca_pem: String,
     seen: Arc<Mutex<Vec<Seen>>>,
     script: Script,
+    answered: Arc<AtomicUsize>,
 }
 
 impl Server {
@@ -141,6 +145,8 @@ impl Server {
         let address = listener.local_addr().unwrap();
         let (seen, script) = (Arc::<Mutex<Vec<Seen>>>::default(), Script::default());
         let (watch, play) = (Arc::clone(&seen), Arc::clone(&script));
+        let answered = Arc::<AtomicUsize>::default();
+        let count = Arc::clone(&answered);
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async move {
@@ -148,10 +154,17 @@ impl Server {
                 loop {
                     let (socket, _) = listener.accept().await.unwrap();
                     let (acceptor, watch, play) = (acceptor.clone(), Arc::clone(&watch), Arc::clone(&play));
+                    let count = Arc::clone(&count);
                     tokio::spawn(async move {
                         let Ok(tls) = acceptor.accept(socket).await else { return };
-                        let service =
-                            hyper::service::service_fn(move |r| serve(r, Arc::clone(&watch), Arc::clone(&play)));
+                        let service = hyper::service::service_fn(move |r| {
+                            let (answer, count) = (serve(r, Arc::clone(&watch), Arc::clone(&play)), Arc::clone(&count));
+                            async move {
+                                let answer = answer.await;
+                                count.fetch_add(1, Relaxed);
+                                answer
+                            }
+                        });
                         let connection = hyper::server::conn::http1::Builder::new();
                         // A client that closes the connection is not an error.
                         connection.serve_connection(TokioIo::new(tls), service).await.ok();
@@ -159,7 +172,7 @@ impl Server {
                 }
             });
         });
-        Self { address, ca_pem: authority.pem.clone(), seen, script }
+        Self { address, ca_pem: authority.pem.clone(), seen, script, answered }
     }
 
     /// Sets the responses to a request; several are sent in order, then the last one repeatedly.
@@ -183,6 +196,11 @@ impl Server {
     /// Every request so far.
     pub fn seen(&self) -> Vec<Seen> {
         self.seen.lock().unwrap().clone()
+    }
+
+    /// How many requests were answered: not those whose client went away before.
+    pub fn answered(&self) -> usize {
+        self.answered.load(Relaxed)
     }
 
     pub fn keys(&self) -> Vec<String> {
@@ -245,6 +263,10 @@ async fn serve(
             .header("content-type", "application/json")
             .body(Played { rest: Some(Bytes::from_static(b"{\"half\":")), cut: true })
             .unwrap(),
+        Reply::Late(status) => {
+            tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+            Response::builder().status(status).body(Played { rest: None, cut: false }).unwrap()
+        }
         Reply::Silence => std::future::pending().await,
     };
     Ok(response)

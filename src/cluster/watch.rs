@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::api::{Answer, Api, Call, Form, query};
+use super::api::{Answer, Api, Call, Form, query, send};
 use super::errors::{Failure, Trouble};
 
 /// The length of one watch. Short, so that a dead connection is noticed; continuing costs one request.
@@ -187,7 +187,11 @@ async fn watch(
     ];
     let call = Call::watch(&query(path, &parameters), form);
     let failed = |trouble| End::Failed(api.failure(&call, trouble));
-    let response = match timeout(LENGTH, api.send(&call)).await {
+    let client = match api.client().await {
+        Ok(client) => client,
+        Err(trouble) => return failed(trouble),
+    };
+    let response = match timeout(LENGTH, send(&client, &call)).await {
         Ok(Ok(response)) => response,
         Ok(Err(error)) => return failed(Trouble::Transport(error)),
         Err(_) => return failed(Trouble::Slow(LENGTH)),

@@ -45,7 +45,8 @@ pub(crate) fn run_id() -> String {
 impl App {
     pub fn new(global: Global, reporter: Reporter, args: Vec<OsString>) -> Self {
         let record = Record::new(&global, &reporter);
-        let connector = Connector { env: None, changed: Arc::clone(&record.changed) };
+        let asks = !global.no_input && std::io::stdin().is_terminal();
+        let connector = Connector { env: None, changed: Arc::clone(&record.changed), asks };
         let run = reporter.run().to_owned();
         let stdin = Rc::default();
         Self { global, args, stdin, run, reporter, connector, record: Arc::new(Mutex::new(record)) }
@@ -67,12 +68,12 @@ impl App {
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Handles Ctrl-C from here on.
     /// Ends with a result also for a defect of this program.
     pub fn report_panics(&self) {
         ending::report_panics(&self.record);
     }
 
+    /// Handles Ctrl-C from here on.
     ///
     /// # Errors
     /// When the system does not install the handler; when the process that stays with this run has ended.

@@ -28,12 +28,14 @@ pub(crate) struct Connector {
     pub env: Option<Rc<SandboxEnv>>,
     /// Set when something in the cluster is changed.
     pub changed: Arc<AtomicBool>,
+    /// The user is at the terminal and may be asked.
+    pub asks: bool,
 }
 
 impl Connector {
     /// Connects to the cluster with the installer's rights.
     pub fn cluster(&self, node: &dyn Node, connection: &Connection) -> Result<Cluster> {
-        let limits = connection.limits();
+        let limits = connection.limits(self.asks);
         if connection.host_process {
             return self.connect(&host_process::read()?.kubeconfig, Path::new(""), None, limits);
         }
@@ -52,7 +54,7 @@ impl Connector {
     /// Connects to the cluster that a kubeconfig file on this machine names; `node` as in
     /// [`crate::node::trust::check`].
     pub fn by_file(&self, node: Option<&dyn Node>, file: &Path, connection: &Connection) -> Result<Cluster> {
-        let (context, limits) = (connection.context.as_deref(), connection.limits());
+        let (context, limits) = (connection.context.as_deref(), connection.limits(self.asks));
         check_kubeconfig(node, file, context)?;
         // A sandbox's own cluster has another port each time.
         if let (Some(_), Ok(text)) = (&self.env, cluster::read_kubeconfig(file))

@@ -215,16 +215,16 @@ pub(crate) struct Known {
 ///
 /// # Errors
 /// When the config or the machine cannot be read.
-pub(crate) fn gather(app: &mut App, context: &Context, node: &dyn Node, phase: bool) -> Result<Known> {
+pub(crate) fn gather(app: &mut App, context: &Context, node: &dyn Node, phase: bool, checks: bool) -> Result<Known> {
     let facts = measure(app, context, node)?;
     let (cluster, etcd) = match phase {
         true => app.phase("cluster", |app| {
-            let (facts, etcd) = ask_cluster(app, context, node, &facts)?;
+            let (facts, etcd) = ask_cluster(app, context, node, &facts, checks)?;
             let calico = facts.calico_version.as_deref().unwrap_or("of unknown version");
             let message = format!("{}, Kubernetes {}, Calico {calico}", facts.server, facts.kubernetes_version);
             Ok(((Ok(facts), etcd), message))
         })?,
-        false => match ask_cluster(app, context, node, &facts) {
+        false => match ask_cluster(app, context, node, &facts, checks) {
             Ok((facts, etcd)) => (Ok(facts), etcd),
             Err(error) => (Err(error), Ok(Etcd::default())),
         },
@@ -274,6 +274,7 @@ fn ask_cluster(
     context: &Context,
     node: &dyn Node,
     facts: &NodeFacts,
+    checks: bool,
 ) -> Result<(ClusterFacts, Result<Etcd>)> {
     let (cluster, run, layered) = (context.cluster(node)?, context.run(node)?, context.config(node)?);
     let addresses: Vec<Ipv4Addr> =
@@ -285,6 +286,7 @@ fn ask_cluster(
             addresses: &addresses,
             namespace_override: login::namespace(&run.connection)?.as_deref(),
             needs: login::needs(run),
+            checks,
         })?;
         anyhow::Ok((name, facts))
     };
@@ -344,6 +346,7 @@ impl Remote {
             addresses: &[],
             namespace_override: self.run.connection.calico_namespace.as_deref(),
             needs: login::needs(&self.run),
+            checks: true,
         });
         self.cluster.take_events().iter().for_each(|event| app.event(event));
         let mut found = asked?;

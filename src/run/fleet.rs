@@ -126,7 +126,7 @@ fn told(app: &mut App, cluster: &Cluster) {
 pub(crate) fn apply(prepared: &Prepared, limit: Duration, app: &mut App) -> Result<FleetStatus> {
     let Prepared { plan, rollout, waves, cluster, sets } = prepared;
     app.phase("objects", |_| {
-        let objects = preamble(rollout, &rights_manifest());
+        let objects = preamble(rollout, &rights_manifest(None));
         for object in &objects {
             cluster.apply_object(object, false)?;
         }
@@ -398,7 +398,7 @@ pub(crate) fn render(request: &Request, through: Option<&str>, app: &mut App) ->
             }
         },
     };
-    let mut objects = preamble(&rollout, &rights_manifest());
+    let mut objects = preamble(&rollout, &rights_manifest(None));
     for (order, wave) in (1..).zip(&waves) {
         let make = if order <= begun { daemon_set } else { idle };
         objects.push(make(&rollout, wave, order));

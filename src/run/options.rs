@@ -182,6 +182,9 @@ impl Global {
                     command.push_str(&format!(" {flag} {}", quoted(value)));
                 }
             };
+            if is(&"explain") {
+                self.calico_namespace.iter().for_each(|name| add("--calico-namespace", name));
+            }
             if TAKE_NOTHING.iter().any(is) {
                 return command;
             }

@@ -94,7 +94,7 @@ pub(crate) fn prepare(
     purpose: Purpose,
 ) -> Result<Prepared> {
     let (context, standing) = (op.context, &op.context.standing);
-    let mut known = gather(op.app, context, op.node, true)?;
+    let mut known = gather(op.app, context, op.node, true, true)?;
     let flannel = op.row.replaces_flannel.then(|| flannel::found(op.node, &known.facts)).transpose()?;
     known.replaces_flannel = flannel.is_some();
     if let (Ok(resolved), Some(start)) = (&mut known.resolved, start) {

@@ -50,7 +50,7 @@ fn fetch(op: &mut Operation<'_>) -> Result<Rotated> {
         return Err(interrupted("a run was interrupted, and what it wanted the credentials to be is not done yet"));
     }
     let receipt = installed(&op.context.standing)?;
-    let known = gather(op.app, op.context, op.node, false)?.or_unread()?;
+    let known = gather(op.app, op.context, op.node, false, false)?.or_unread()?;
     known.cluster?;
     let resolved = known.resolved?;
     let (settings, cluster, node) = (&resolved.settings, op.context.cluster(op.node)?, &*op.node);

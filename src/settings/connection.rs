@@ -36,20 +36,22 @@ pub struct Connection {
     pub offline: bool,
 }
 
-/// How long the API server may take to answer, and how often a request is retried.
+/// How long the API server may take to answer, how often a request is retried, and whether a login may ask the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// How long one request may take, including retries.
     pub timeout: Duration,
     /// How often a request is retried if the server is busy, fails or closes the connection.
     pub retries: u32,
+    /// The kubeconfig's plugin may ask the user, who is at the terminal.
+    pub asks: bool,
 }
 
 impl Limits {
     /// For a request with a shorter limit than the config's: a server that does not answer is given up after a few
     /// seconds.
     pub const fn within(timeout: Duration) -> Self {
-        Self { timeout, retries: 4 }
+        Self { timeout, retries: 4, asks: false }
     }
 
     /// The part of the time limit for the connection, so that an unreachable server differs from one that does not
@@ -61,8 +63,8 @@ impl Limits {
 
 impl Connection {
     /// The limits of a request to the API server.
-    pub const fn limits(&self) -> Limits {
-        Limits { timeout: self.timeout, retries: self.retries }
+    pub const fn limits(&self, asks: bool) -> Limits {
+        Limits { timeout: self.timeout, retries: self.retries, asks }
     }
 }
 

@@ -308,6 +308,43 @@ fn this_program_runs_a_plugin_that_asks_nobody() {
     assert!(parent.trim_end().ends_with("/plugin.sh get-token") && parent.contains(" exec-plugin 60 "), "{parent}");
 }
 
+/// A login may cost the user a browser window, or the company a call of its cloud.
+#[cfg(unix)]
+#[test]
+fn a_run_logs_in_once_and_a_token_of_two_lines_is_refused() {
+    use base64::Engine as _;
+
+    let (lab, _cluster) = cluster(Layout::V1);
+    let mut kubeconfig: serde_json::Value =
+        serde_yaml::from_str(&std::fs::read_to_string(lab.path("admin.yaml")).unwrap()).unwrap();
+    let own = kubeconfig["users"][0]["user"].clone();
+    let pem = |field: &str| {
+        let bytes = base64::engine::general_purpose::STANDARD.decode(own[field].as_str().unwrap()).unwrap();
+        String::from_utf8(bytes).unwrap()
+    };
+    let (certificate, key) = (pem("client-certificate-data"), pem("client-key-data"));
+    kubeconfig["users"][0]["user"] = json!({ "exec": {
+        "apiVersion": "client.authentication.k8s.io/v1", "command": "./plugin.sh",
+    } });
+    lab.write("exec.yaml", kubeconfig.to_string());
+    let prints = |status: serde_json::Value| {
+        let credential = json!({ "kind": "ExecCredential", "status": status });
+        lab.write("credential.json", credential.to_string());
+        lab.write("plugin.sh", "#!/bin/sh\necho run >> runs\ncat credential.json\n");
+        make_executable(&lab.path("plugin.sh"));
+    };
+    prints(json!({ "clientCertificateData": certificate, "clientKeyData": key }));
+    let _checked = lab.bare("cluster check --kubeconfig exec.yaml").exits(0);
+    assert_eq!(std::fs::read_to_string(lab.path("runs")).unwrap(), "run\n");
+
+    prints(json!({ "token": "open\nsesame" }));
+    let refused = lab.bare("cluster check -o json --kubeconfig exec.yaml").exits(7);
+    assert!(!refused.stderr.contains("panicked"), "{refused}");
+    let refused = refused.json();
+    assert_eq!(refused["error"]["id"], "ClusterLogin");
+    assert!(refused["error"]["why"].as_str().unwrap().starts_with("its token has a line break"), "{refused:#}");
+}
+
 #[cfg(unix)]
 #[test]
 fn without_a_terminal_an_exec_plugin_is_told_to_ask_nothing() {
@@ -329,7 +366,7 @@ fn without_a_terminal_an_exec_plugin_is_told_to_ask_nothing() {
     let _asked = with("IfAvailable");
     let told: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(lab.path("told")).unwrap()).unwrap();
     assert_eq!(told["spec"]["interactive"], false, "{told}");
-    assert!(with("Always").as_str().unwrap().ends_with("has interactiveMode: Always, and there is no terminal"));
+    assert!(with("Always").as_str().unwrap().ends_with("has interactiveMode: Always, and nobody can be asked"));
 }
 
 /// The checks of a report that are not ok or skipped, for example `StrictAffinity: off`.
@@ -518,6 +555,36 @@ fn a_cluster_is_prepared_by_patches_that_are_shown_first_and_the_second_run_chan
     patch(&cluster, &pool, json!({ "vxlanMode": "Always", "ipipMode": "Never" }));
     let ready = lab.bare("cluster prepare --apply -y --kubeconfig admin.yaml -o json").exits(0).json();
     assert_eq!(ready["msg"], "the cluster is ready for Windows nodes", "{ready}");
+}
+
+#[test]
+fn one_resource_that_fails_leaves_only_its_checks_unknown() {
+    let lab = Lab::node();
+    let whole = lab.run("cluster check -o json").exits(0).json();
+    let checked = lab.fails_at("api GET *bgppeers*=500", "cluster check -o json").exits(0).json();
+    let unknown = findings(&checked, "unknown");
+    let known = findings(&whole, "unknown");
+    let new: Vec<&String> = unknown.iter().filter(|one| !known.contains(one)).collect();
+    assert!((1..=4).contains(&new.len()), "{new:#?}");
+    assert!(new.iter().all(|one| one.contains("bgppeers")), "{new:#?}");
+}
+
+/// Manifests install Calico in kube-system.
+#[test]
+fn the_manifests_of_rights_are_those_of_calicos_namespace() {
+    let lab = Lab::new();
+    for id in ["ClusterRights", "TokenRenewalForbidden", "NodeLogin"] {
+        let manifest = |words: &str| {
+            let page = lab.bare(&format!("explain {id}{words}")).exits(0).stdout;
+            page[page.find("apiVersion:").unwrap()..].to_owned()
+        };
+        assert!(manifest("").contains("namespace: calico-system"), "{id}");
+        let other = manifest(" --calico-namespace kube-system");
+        assert!(other.contains("namespace: kube-system") && !other.contains("calico-system"), "{id}: {other}");
+    }
+    let page = lab.bare("explain ClusterRights --calico-namespace networking").exits(0).stdout;
+    let roles = page.split("---\n").filter(|one| one.contains("kind: Role\n") && one.contains("namespace: networking"));
+    assert_eq!(roles.count(), 2, "{page}");
 }
 
 #[test]

@@ -692,6 +692,6 @@ fn the_page_of_verify_matches_its_probes() {
 
 #[test]
 fn the_manifest_of_rights_matches_the_required_rights() {
-    matches_the_code("docs/rbac.yaml", &calicoctl_win::cluster::rights_manifest());
+    matches_the_code("docs/rbac.yaml", &calicoctl_win::cluster::rights_manifest(None));
     matches_the_code("docs/rbac-verify.yaml", &calicoctl_win::cluster::verify_manifest());
 }

@@ -115,6 +115,7 @@ fn judged(api: &Api, call: &Call, trouble: Trouble) -> Answered {
     let passes = match &trouble {
         Trouble::Answer(answer) => matches!(answer.status, 409 | 500 | 502 | 503 | 504),
         Trouble::Transport(_) | Trouble::Slow(_) => true,
+        Trouble::Login(_) => false,
     };
     let failure = api.failure(call, trouble);
     if passes || api.is_refused_for_now(&failure) { Answered::Failing(failure) } else { Answered::Failed(failure) }

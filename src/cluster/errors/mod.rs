@@ -11,14 +11,23 @@ use regex::Regex;
 
 pub(super) use self::transport::check_ca;
 
-use self::transport::Transport;
+use self::transport::{Proxy, Transport};
 use super::api::{self, Answer, Call};
+use super::plugin::NoLogin;
 use super::rights_cache::Access;
 use crate::fault::{Exit, Fault};
 use crate::settings::Limits;
 
 const SLOW_HINT: &str = "a firewall, proxy or VPN may be in the way, or the server is overloaded; \
                          --set transport.timeout=2m allows more time";
+
+/// How an API server is reached.
+#[derive(Debug, Clone)]
+pub(super) struct Server {
+    pub url: String,
+    /// Host and port of the proxy, without its login.
+    pub proxy: Option<String>,
+}
 
 /// Why one attempt failed.
 #[derive(Debug)]
@@ -29,6 +38,8 @@ pub(super) enum Trouble {
     Transport(kube::Error),
     /// No response in this time.
     Slow(Duration),
+    /// No request: the login could not be renewed.
+    Login(NoLogin),
 }
 
 /// A request that failed finally.
@@ -58,8 +69,9 @@ impl From<Failure> for Error {
 
 /// Whether a failed request may succeed in a minute without any change: the cluster is down, overloaded, or starting.
 pub fn may_pass(error: &Error) -> bool {
-    const PASSING: [&str; 11] = [
+    const PASSING: [&str; 12] = [
         "ClusterRefused",
+        "ClusterProxy",
         "ClusterNameUnresolved",
         "ClusterTimeout",
         "ClusterConnectionLost",
@@ -82,11 +94,11 @@ impl Trouble {
             Self::Answer(answer) if answer.status == 429 => budget_of(status_of(answer).as_ref()).is_none(),
             Self::Answer(answer) => repeatable && matches!(answer.status, 500 | 502 | 503 | 504),
             Self::Transport(error) => match transport::classify(error) {
-                Transport::Refused => true,
+                Transport::Refused | Transport::Proxy(Proxy::Refused) => true,
                 Transport::Lost => repeatable,
                 _ => false,
             },
-            Self::Slow(_) => false,
+            Self::Slow(_) | Self::Login(_) => false,
         }
     }
 
@@ -103,6 +115,7 @@ impl Trouble {
             Self::Answer(answer) => format!("HTTP {}", answer.status),
             Self::Transport(error) => transport::innermost(error),
             Self::Slow(limit) => format!("no answer within {}", seconds(*limit)),
+            Self::Login(no) => no.what.clone(),
         }
     }
 }
@@ -116,6 +129,20 @@ impl Failure {
     /// The server has no such group, version or resource.
     pub fn is_not_served(&self) -> bool {
         self.status == Some(404) && !self.absent
+    }
+
+    /// Whether it may be about this request alone: an error response, or none in time, of a server that answers others.
+    pub fn is_of_one_question(&self) -> bool {
+        const IDS: [&str; 4] = ["ClusterTimeout", "ClusterConnectionLost", "ClusterAnswer", "ClusterNotAsked"];
+        match self.status {
+            Some(status) => status != 401 && status != 404,
+            None => IDS.contains(&self.fault.id),
+        }
+    }
+
+    /// A request that was not made.
+    pub fn not_asked() -> Self {
+        Self::unanswered(unreachable("ClusterNotAsked", "this command does not ask the cluster for it"), None)
     }
 
     /// A successful response that cannot be parsed, or a request that cannot be serialized.
@@ -153,9 +180,9 @@ impl Failure {
         Self::unanswered(fault, None)
     }
 
-    pub fn of(server: &str, call: &Call, trouble: Trouble, limits: Limits) -> Self {
+    pub fn of(server: &Server, call: &Call, trouble: Trouble, limits: Limits) -> Self {
         match trouble {
-            Trouble::Answer(answer) => Self::answered(server, call, &answer),
+            Trouble::Answer(answer) => Self::answered(&server.url, call, &answer),
             Trouble::Transport(error) => {
                 let why = transport::classify(&error);
                 let fault = transport::fault(server, call, &why, limits);
@@ -164,11 +191,16 @@ impl Failure {
                 Self::unanswered(fault, cause)
             }
             Trouble::Slow(limit) => {
-                let what =
-                    format!("the API server at {server} did not answer {} within {}", call.name(), seconds(limit));
+                let what = format!(
+                    "the API server at {} did not answer {} within {}",
+                    server.url,
+                    call.name(),
+                    seconds(limit)
+                );
                 let fault = unreachable("ClusterTimeout", what).hint(SLOW_HINT);
                 Self::unanswered(fault, None)
             }
+            Trouble::Login(no) => Self::unanswered(no.fault(), no.why.map(Error::msg)),
         }
     }
 

@@ -11,7 +11,7 @@ use rustls::client::danger::ServerCertVerifier as _;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{AlertDescription, CertificateError, RootCertStore};
 
-use super::{SLOW_HINT, denied, seconds, unreachable};
+use super::{SLOW_HINT, Server, denied, seconds, unreachable};
 use crate::cluster::api::Call;
 use crate::cluster::kubeconfig::{certificates, why_no_login};
 use crate::fault::Fault;
@@ -28,13 +28,33 @@ pub(super) enum Transport {
     NotTls,
     Tls,
     Login,
+    /// Between this machine and the proxy, or what the proxy answered.
+    Proxy(Proxy),
     Other,
+}
+
+pub(super) enum Proxy {
+    Refused,
+    Name,
+    /// It answers 407.
+    Login,
+    /// It does not connect to the API server.
+    Closed,
 }
 
 pub(super) fn classify(error: &kube::Error) -> Transport {
     let chain = chain(error);
     if login(&chain).is_some() {
         return Transport::Login;
+    }
+    // The text is all that hyper-util's error shows.
+    if let Some(at) = chain.iter().position(|e| e.to_string().starts_with("tunnel error: ")) {
+        return Transport::Proxy(match chain[at].to_string() {
+            text if text.ends_with("proxy authorization required") => Proxy::Login,
+            _ if has_dns_error(&chain) => Proxy::Name,
+            _ if io_kind(&chain) == Some(ErrorKind::ConnectionRefused) => Proxy::Refused,
+            _ => Proxy::Closed,
+        });
     }
     if let Some(tls) = chain.iter().find_map(|e| e.downcast_ref::<rustls::Error>()) {
         return match tls {
@@ -47,10 +67,10 @@ pub(super) fn classify(error: &kube::Error) -> Transport {
             _ => Transport::Tls,
         };
     }
-    if chain.iter().any(|e| e.to_string() == "dns error") {
+    if has_dns_error(&chain) {
         return Transport::Name;
     }
-    match chain.iter().rev().find_map(|e| e.downcast_ref::<io::Error>()).map(io::Error::kind) {
+    match io_kind(&chain) {
         Some(ErrorKind::ConnectionRefused) => return Transport::Refused,
         Some(ErrorKind::TimedOut) => return Transport::ConnectSlow,
         Some(
@@ -68,6 +88,14 @@ pub(super) fn classify(error: &kube::Error) -> Transport {
     }
 }
 
+fn has_dns_error(chain: &[&(dyn StdError + 'static)]) -> bool {
+    chain.iter().any(|e| e.to_string() == "dns error")
+}
+
+fn io_kind(chain: &[&(dyn StdError + 'static)]) -> Option<ErrorKind> {
+    chain.iter().rev().find_map(|e| e.downcast_ref::<io::Error>()).map(io::Error::kind)
+}
+
 impl Transport {
     pub fn is_about_time(&self) -> bool {
         use CertificateError::{Expired, ExpiredContext, NotValidYet, NotValidYetContext};
@@ -79,9 +107,18 @@ impl Transport {
     }
 }
 
-pub(super) fn fault(server: &str, call: &Call, why: &Transport, limits: Limits) -> Fault {
+/// `server`: its URL, and the proxy through which it is reached.
+pub(super) fn fault(server: &Server, call: &Call, why: &Transport, limits: Limits) -> Fault {
+    let Server { url: server, proxy } = server;
     let at = format!("the API server at {server}");
     match why {
+        Transport::Proxy(why) => proxy_fault(proxy.as_deref().unwrap_or_default(), &at, why),
+        Transport::ConnectSlow if proxy.is_some() => {
+            let proxy = proxy.as_deref().unwrap_or_default();
+            let within = seconds(limits.connect());
+            unreachable("ClusterProxy", format!("no connection to {at} through the proxy {proxy} within {within}"))
+                .hint(format!("the proxy does not answer, or cannot reach the API server: {PROXY_HINT}"))
+        }
         Transport::Refused => unreachable("ClusterRefused", format!("{at} refuses the connection"))
             .hint("check that kube-apiserver runs, and the address and port in `server` of the kubeconfig"),
         Transport::Name => unreachable("ClusterNameUnresolved", format!("the name of {at} cannot be resolved"))
@@ -106,6 +143,25 @@ pub(super) fn fault(server: &str, call: &Call, why: &Transport, limits: Limits) 
             .hint("try `kubectl --kubeconfig FILE version` with the same file on this machine"),
         Transport::Other => unreachable("ClusterUnreachable", format!("{at} could not be reached for {}", call.name()))
             .hint("try `kubectl --kubeconfig FILE version` with the same file on this machine"),
+    }
+}
+
+const PROXY_HINT: &str =
+    "correct `proxy-url` in the kubeconfig or the variable HTTPS_PROXY, or name the API server in NO_PROXY";
+
+fn proxy_fault(proxy: &str, at: &str, why: &Proxy) -> Fault {
+    let fault = |what: String| unreachable("ClusterProxy", what).hint(PROXY_HINT);
+    match why {
+        Proxy::Refused => fault(format!("the proxy {proxy} refuses the connection")),
+        Proxy::Name => fault(format!("the name of the proxy {proxy} cannot be resolved")),
+        Proxy::Closed => unreachable("ClusterProxy", format!("the proxy {proxy} does not connect to {at}"))
+            .hint("let the proxy connect to the API server, or name the API server in NO_PROXY if it can be reached without"),
+        Proxy::Login => unreachable("ClusterProxyLogin", format!("the proxy {proxy} requires a login"))
+            .retryable(false)
+            .hint(
+                "put it into `proxy-url` of the kubeconfig or the variable HTTPS_PROXY: http://USER:PASSWORD@HOST:PORT\n\
+                 or name the API server in NO_PROXY, if it can be reached without the proxy",
+            ),
     }
 }
 

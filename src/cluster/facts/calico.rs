@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use serde::Deserialize;
 
 use super::policies::{self, OfAdmins, Policy};
-use super::{Question, Unanswered, ask, ask_all};
+use super::{Question, Unanswered, ask, ask_all, if_checked};
 use crate::cluster::api::{Api, path};
 use crate::cluster::errors::Failure;
 use crate::cluster::policies::ADMINS;
@@ -32,7 +32,7 @@ pub(super) struct Resources {
 }
 
 impl Resources {
-    pub fn ask(api: &Arc<Api>, group: ApiGroup) -> Self {
+    pub fn ask(api: &Arc<Api>, group: ApiGroup, checks: bool) -> Self {
         let (name, version) = group.parts();
         let of = |plural| path(["apis", name, version, plural]);
         let default = |plural| path(["apis", name, version, plural, "default"]);
@@ -41,21 +41,22 @@ impl Resources {
             pools: ask_all(api, of("ippools")),
             ipam: ask(api, default(group.ipam_plural())),
             information: ask(api, default("clusterinformations")),
-            affinities: ask_all(api, of("blockaffinities")),
-            bgp: ask(api, default("bgpconfigurations")),
-            peers: ask_all(api, of("bgppeers")),
-            host_endpoints: ask_all(api, of("hostendpoints")),
-            controllers: ask(api, default("kubecontrollersconfigurations")),
+            affinities: if_checked(checks, || ask_all(api, of("blockaffinities"))),
+            bgp: if_checked(checks, || ask(api, default("bgpconfigurations"))),
+            peers: if_checked(checks, || ask_all(api, of("bgppeers"))),
+            host_endpoints: if_checked(checks, || ask_all(api, of("hostendpoints"))),
+            controllers: if_checked(checks, || ask(api, default("kubecontrollersconfigurations"))),
             policies: [
-                ask_all(api, of("globalnetworkpolicies")),
-                ask_all(api, of("networkpolicies")),
-                ask_all(api, path(["apis", "networking.k8s.io", "v1", "networkpolicies"])),
-            ],
-            of_admins: policies::ask_of_admins(api),
+                of("globalnetworkpolicies"),
+                of("networkpolicies"),
+                path(["apis", "networking.k8s.io", "v1", "networkpolicies"]),
+            ]
+            .map(|policies| if_checked(checks, || ask_all(api, policies))),
+            of_admins: if_checked(checks, || policies::ask_of_admins(api)),
         }
     }
 
-    /// The first four decide something, so each must be answered; the others may be refused.
+    /// The first four decide something, so each must be answered; only checks need the others.
     pub async fn fill(self, facts: &mut ClusterFacts, node: &str, unanswered: &mut Unanswered) -> Result<(), Failure> {
         if let Some(Object { spec, .. }) = self.felix.answer().await? {
             facts.felix = felix_facts(spec);
@@ -65,19 +66,19 @@ impl Resources {
         facts.calico_version =
             self.information.answer().await?.map(|i| i.spec.calico_version).filter(|v| !v.is_empty());
 
-        if let Some(affinities) = unanswered.may_be("blockaffinities", self.affinities.answer().await)? {
+        if let Some(affinities) = unanswered.checked("blockaffinities", self.affinities.answer().await)? {
             count_blocks(&mut facts.pools, &affinities, node);
         }
-        let bgp = unanswered.may_be("bgpconfigurations", self.bgp.answer().await)?;
-        let peers = unanswered.may_be("bgppeers", self.peers.answer().await)?;
+        let bgp = unanswered.checked("bgpconfigurations", self.bgp.answer().await)?;
+        let peers = unanswered.checked("bgppeers", self.peers.answer().await)?;
         facts.bgp = peers.map(|peers| bgp_facts(bgp.flatten().map(|bgp| bgp.spec), &peers));
-        let endpoints = unanswered.may_be("hostendpoints", self.host_endpoints.answer().await)?;
+        let endpoints = unanswered.checked("hostendpoints", self.host_endpoints.answer().await)?;
         facts.host_endpoints = endpoints.map(|endpoints| endpoints.len());
-        let controllers = unanswered.may_be("kubecontrollersconfigurations", self.controllers.answer().await)?;
+        let controllers = unanswered.checked("kubecontrollersconfigurations", self.controllers.answer().await)?;
         facts.auto_host_endpoints = controllers.flatten().and_then(|found| found.spec.creates_host_endpoints());
         let mut all = Vec::new();
         for question in self.policies {
-            match unanswered.may_be("networkpolicies", question.answer().await)? {
+            match unanswered.checked("networkpolicies", question.answer().await)? {
                 Some(policies) => all.extend(policies),
                 None => return Ok(()),
             }

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Node, Service};
 use serde::Deserialize;
 
 use super::calico::{Bare, Named, Object};
-use super::{Question, Unanswered, ask, ask_all, ask_metadata};
+use super::{Question, Unanswered, ask, ask_all, ask_metadata, if_checked};
 use crate::cluster::api::{Api, path, query};
 use crate::cluster::errors::Failure;
 use crate::facts::{ClusterFacts, HostProcess, NodeCounts, OperatorFacts, OperatorPool, TyphaFacts};
@@ -69,33 +69,37 @@ pub(super) struct FactsContext {
 }
 
 impl FactsContext {
-    pub fn ask(api: &Arc<Api>, namespace: &str, node: &str) -> Self {
+    pub fn ask(api: &Arc<Api>, namespace: &str, node: &str, checks: bool) -> Self {
         let apps = |kind, name| path(["apis", "apps", "v1", "namespaces", namespace, kind, name]);
         let pods = path(["api", "v1", "namespaces", namespace, "pods"]);
         Self {
             installation: ask(api, path(["apis", "operator.tigera.io", "v1", "installations", "default"])),
-            daemon_set: ask(api, apps("daemonsets", HOST_PROCESS)),
-            pods_here: ask_metadata(api, query(&pods, &[("fieldSelector", &format!("spec.nodeName={node}"))])),
-            typha: ask(api, apps("deployments", "calico-typha")),
+            daemon_set: if_checked(checks, || ask(api, apps("daemonsets", HOST_PROCESS))),
+            pods_here: if_checked(checks, || {
+                ask_metadata(api, query(&pods, &[("fieldSelector", &format!("spec.nodeName={node}"))]))
+            }),
+            typha: if_checked(checks, || ask(api, apps("deployments", "calico-typha"))),
             // Manifests put it there, whatever the namespace of the service account.
             calico_config: ask(api, path(["api", "v1", "namespaces", "kube-system", "configmaps", "calico-config"])),
             linux: ask(api, apps("daemonsets", LINUX)),
-            nodes: ask_metadata(api, "/api/v1/nodes".to_owned()),
-            service: ask(api, path(["api", "v1", "namespaces", "default", "services", "kubernetes"])),
+            nodes: if_checked(checks, || ask_metadata(api, "/api/v1/nodes".to_owned())),
+            service: if_checked(checks, || {
+                ask(api, path(["api", "v1", "namespaces", "default", "services", "kubernetes"]))
+            }),
         }
     }
 
     pub async fn fill(self, facts: &mut ClusterFacts, unanswered: &mut Unanswered) -> Result<(), Failure> {
         let installation = unanswered.may_be("installations", self.installation.answer().await)?.flatten();
         facts.operator = installation.map(|found| operator(found.spec));
-        let daemon_set = unanswered.may_be("daemonsets", self.daemon_set.answer().await)?;
-        let pods = unanswered.may_be("pods", self.pods_here.answer().await)?;
+        let daemon_set = unanswered.checked("daemonsets", self.daemon_set.answer().await)?;
+        let pods = unanswered.checked("pods", self.pods_here.answer().await)?;
         if let (Some(daemon_set), Some(pods)) = (daemon_set, pods) {
             let ours = |pod: &PodMeta| pod.metadata.owner_references.iter().any(|owner| owner.name == HOST_PROCESS);
             let pod_here = pods.into_iter().find(ours).map(|pod| pod.metadata.name);
             facts.host_process = Some(HostProcess { daemon_set: daemon_set.is_some(), pod_here });
         }
-        let typha = unanswered.may_be("deployments", self.typha.answer().await)?.flatten();
+        let typha = unanswered.checked("deployments", self.typha.answer().await)?.flatten();
         facts.typha = typha.map(|found| TyphaFacts {
             wanted: found.spec.replicas.unwrap_or(1),
             ready: found.status.and_then(|status| status.ready_replicas).unwrap_or_default(),
@@ -107,9 +111,9 @@ impl FactsContext {
         }
         facts.linux_datastore = linux.as_ref().and_then(of_daemon_set).or_else(|| of_config(config.as_ref()?));
         facts.linux_backend = config.and_then(|map| map.data?.remove("calico_backend"));
-        let nodes = unanswered.may_be("nodes", self.nodes.answer().await)?;
+        let nodes = unanswered.checked("nodes", self.nodes.answer().await)?;
         facts.nodes = nodes.filter(|nodes| !nodes.is_empty()).map(|nodes| count(&nodes));
-        let service = unanswered.may_be("services", self.service.answer().await)?.flatten();
+        let service = unanswered.checked("services", self.service.answer().await)?.flatten();
         facts.kubernetes_service_ips = service
             .and_then(|service| service.spec)
             .map(|spec| spec.cluster_ips.unwrap_or_default())

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 
 use super::calico::Bare;
 use super::identity::Identity;
-use super::{Question, Unanswered, ask, served};
+use super::{Question, Unanswered, ask, if_checked, served};
 use crate::cluster::api::{Api, path};
 use crate::cluster::errors::Failure;
 use crate::facts::{ClusterFacts, EksFacts};
@@ -37,10 +37,18 @@ struct Eks {
 
 impl Platforms {
     /// `version` is the API server's.
-    pub fn ask(api: &Arc<Api>, version: &str) -> Self {
-        let map = |name| ask(api, path(["api", "v1", "namespaces", "kube-system", "configmaps", name]));
-        let deployment =
-            |name| (name, ask(api, path(["apis", "apps", "v1", "namespaces", "kube-system", "deployments", name])));
+    pub fn ask(api: &Arc<Api>, version: &str, checks: bool) -> Self {
+        let map = |name| {
+            if_checked(checks, || ask(api, path(["api", "v1", "namespaces", "kube-system", "configmaps", name])))
+        };
+        let deployment = |name| {
+            (
+                name,
+                if_checked(checks, || {
+                    ask(api, path(["apis", "apps", "v1", "namespaces", "kube-system", "deployments", name]))
+                }),
+            )
+        };
         let eks = is_eks(version).then(|| Eks {
             cni: map("amazon-vpc-cni"),
             auth: map("aws-auth"),
@@ -58,14 +66,14 @@ impl Platforms {
         facts.openshift = unanswered.may_be("config.openshift.io", self.openshift.answer().await)?.unwrap_or_default();
         let Some(eks) = self.eks else { return Ok(()) };
         let mut found = EksFacts::default();
-        let cni = unanswered.may_be("amazon-vpc-cni", eks.cni.answer().await)?.flatten();
+        let cni = unanswered.checked("amazon-vpc-cni", eks.cni.answer().await)?.flatten();
         found.windows_ipam = cni.map(|map| value(&map, "enable-windows-ipam") == "true");
         for (name, question) in eks.controllers {
-            if unanswered.may_be(name, question.answer().await)?.flatten().is_some() {
+            if unanswered.checked(name, question.answer().await)?.flatten().is_some() {
                 found.controllers.push(name.to_owned());
             }
         }
-        let auth = unanswered.may_be("aws-auth", eks.auth.answer().await)?.flatten();
+        let auth = unanswered.checked("aws-auth", eks.auth.answer().await)?.flatten();
         found.windows_role = auth.map(|map| value(&map, "mapRoles").contains(WINDOWS_GROUP));
         found.node_in_group = own.and_then(|own| own.node().map(|_| own.is_in(WINDOWS_GROUP)));
         facts.eks = Some(found);

@@ -234,6 +234,9 @@ fn a_public_certificate_is_verified_by_the_systems_roots() {
 #[test]
 fn the_right_to_renew_is_granted_in_the_namespace_of_the_account() {
     let hint = |namespace| renewal_forbidden(namespace, "calico-node").hint.unwrap();
-    assert!(hint("kube-system").contains("prints the Role; write kube-system for calico-system in it\n"));
+    assert!(
+        hint("kube-system")
+            .contains("`calicoctl-win explain TokenRenewalForbidden --calico-namespace kube-system` prints the Role\n")
+    );
     assert!(hint("calico-system").contains("prints the Role\n"));
 }

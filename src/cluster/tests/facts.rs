@@ -4,7 +4,7 @@ use crate::facts::{ApiGroup, ClusterFacts};
 use crate::settings::Credentials;
 
 const OPTIONS: FactsOptions<'static> =
-    FactsOptions { node_name: Some("win-a1"), addresses: &[], namespace_override: None, needs: NEEDS };
+    FactsOptions { node_name: Some("win-a1"), addresses: &[], namespace_override: None, needs: NEEDS, checks: true };
 const NEEDS: Needs<'_> = Needs {
     login: Some(Credentials::TokenRequest),
     login_named: false,
@@ -408,4 +408,60 @@ fn the_checked_rights_match_the_requests() {
         }
         assert_eq!(reviews, asked, "{name}");
     }
+}
+
+/// An API server logs a request whose client went away as 500, an internal error.
+#[test]
+fn no_request_is_cancelled_when_another_ends_the_run() {
+    let server = cluster_v1();
+    server.on("GET /apis/crd.projectcalico.org/v1/ippools", [Reply::Late(503)]);
+    server.on(&format!("GET {FELIX}"), [Reply::recorded("aggregated-503")]);
+    assert_eq!(fault_of(&server).0, "AggregatedApiDown");
+    assert!(server.keys().iter().any(|key| key.ends_with("/ippools")), "{:?}", server.keys());
+    assert_eq!(server.answered(), server.seen().len(), "{:?}", server.keys());
+}
+
+#[test]
+fn a_server_that_does_not_answer_the_others_does_not_hold_up_the_error() {
+    let server = cluster_v1();
+    server.on("GET /apis/crd.projectcalico.org/v1/ippools", [Reply::Silence]);
+    server.on(&format!("GET {FELIX}"), [Reply::recorded("aggregated-503")]);
+    let limits = Limits { timeout: Duration::from_secs(300), retries: 0, asks: false };
+    let error = server.connect_within(limits).facts(&OPTIONS).unwrap_err();
+    assert_eq!(Fault::id_of(&error), "AggregatedApiDown");
+}
+
+#[test]
+fn a_question_of_checks_that_fails_leaves_the_others_their_answers() {
+    const PEERS: &str = "GET /apis/crd.projectcalico.org/v1/bgppeers";
+    for (reply, why) in [
+        (Reply::recorded("evict-two-budgets-500"), "failed on GET"),
+        (Reply::recorded("aggregated-503"), "is down"),
+        (Reply::Cut, "closed the connection"),
+        (Reply::Silence, "did not answer"),
+    ] {
+        let server = cluster_v1();
+        server.on(PEERS, [reply]);
+        let limits = Limits { timeout: Duration::from_secs(3), ..short_limits() };
+        let facts = server.connect_within(limits).facts(&OPTIONS).unwrap();
+        assert!(facts.untold("bgppeers").unwrap().contains(why), "{why}: {:?}", facts.unanswered);
+        assert_eq!(facts.unanswered.len(), 1, "{:?}", facts.unanswered);
+        assert!(facts.bgp.is_none() && !facts.pools.is_empty());
+    }
+    // Rejected credentials are not about one question.
+    let server = cluster_v1();
+    server.on(PEERS, [Reply::recorded("bad-token-401")]);
+    assert_eq!(fault_of(&server).0, "ClusterUnauthorized");
+}
+
+#[test]
+fn without_checks_only_what_decides_something_is_asked() {
+    let server = cluster_v1();
+    let all = facts(&server).unwrap();
+    let server = cluster_v1();
+    let few = server.connect_within(short_limits()).facts(&FactsOptions { checks: false, ..OPTIONS }).unwrap();
+    let asked = server.keys();
+    assert!(!asked.iter().any(|key| key.contains("polic") || key.contains("accessreviews")), "{asked:?}");
+    assert!(asked.len() < 20, "{asked:?}");
+    assert_eq!((few.pools.len(), few.service_cidrs, few.felix), (all.pools.len(), all.service_cidrs, all.felix));
 }

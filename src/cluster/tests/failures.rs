@@ -147,7 +147,7 @@ fn failures_below_http_have_an_id_too() {
     let hanging = {
         let server = Server::start();
         server.on("GET /version", [Reply::Silence]);
-        let cluster = server.connect_within(Limits { timeout: Duration::from_secs(2), retries: 0 });
+        let cluster = server.connect_within(Limits { timeout: Duration::from_secs(2), retries: 0, asks: false });
         story(&cluster.get::<Value>("/version").unwrap_err())
     };
     let cut = {
@@ -167,7 +167,8 @@ fn failures_below_http_have_an_id_too() {
     };
     // The connection succeeds, and then the other side sends nothing.
     let mute = TcpListener::bind("127.0.0.1:0").unwrap();
-    let silent = ask_at(mute.local_addr().unwrap(), Limits { timeout: Duration::from_millis(200), retries: 0 });
+    let silent =
+        ask_at(mute.local_addr().unwrap(), Limits { timeout: Duration::from_millis(200), retries: 0, asks: false });
     let authority = Authority::new();
     let all = [
         hanging,
@@ -254,6 +255,62 @@ fn failures_below_http_have_an_id_too() {
 }
 
 #[test]
+fn a_proxy_that_fails_is_named_and_not_the_api_server() {
+    let through = |proxy: &str| {
+        let text =
+            kubeconfig(&Authority::new().pem).replace("    server:", &format!("    proxy-url: {proxy}\n    server:"));
+        story(&get_version(&text, None, short_limits()))
+    };
+    let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mute = TcpListener::bind("127.0.0.1:0").unwrap();
+    let answers = |status: &'static str| {
+        let address = serve_bytes(status.as_bytes());
+        through(&format!("http://me:sesame@{address}")).replace(&address.to_string(), "PROXY")
+    };
+    let silent = {
+        let proxy = mute.local_addr().unwrap().to_string();
+        let text = kubeconfig(&Authority::new().pem)
+            .replace("    server:", &format!("    proxy-url: http://{proxy}\n    server:"));
+        let limits = Limits { timeout: Duration::from_millis(200), retries: 0, asks: false };
+        story(&get_version(&text, None, limits)).replace(&proxy, "PROXY")
+    };
+    let all = [
+        through(&format!("http://{gone}")).replace(&gone.to_string(), "PROXY"),
+        through(&format!("http://{}:3128", "x".repeat(64))).replace(&"x".repeat(64), "(64 times x)"),
+        silent,
+        answers("HTTP/1.1 407 Proxy Authentication Required\r\n\r\n"),
+        answers("HTTP/1.1 503 Service Unavailable\r\n\r\n"),
+    ];
+    assert!(!all.join("").contains("sesame"), "{all:?}");
+    insta::assert_snapshot!(all.join("\n"), @"
+    CLUSTER_UNREACHABLE ClusterProxy
+      what the proxy PROXY refuses the connection
+      why  (the operating system's text)
+      fix  correct `proxy-url` in the kubeconfig or the variable HTTPS_PROXY, or name the API server in NO_PROXY
+
+    CLUSTER_UNREACHABLE ClusterProxy
+      what the name of the proxy (64 times x):3128 cannot be resolved
+      why  (the operating system's text)
+      fix  correct `proxy-url` in the kubeconfig or the variable HTTPS_PROXY, or name the API server in NO_PROXY
+
+    CLUSTER_UNREACHABLE ClusterProxy
+      what no connection to the API server at https://api.cluster.test:6443 through the proxy PROXY within 0.1 s
+      fix  the proxy does not answer, or cannot reach the API server: correct `proxy-url` in the kubeconfig or the variable HTTPS_PROXY, or name the API server in NO_PROXY
+
+    CLUSTER_UNREACHABLE ClusterProxyLogin
+      what the proxy PROXY requires a login
+      why  tunnel error: proxy authorization required
+      fix  put it into `proxy-url` of the kubeconfig or the variable HTTPS_PROXY: http://USER:PASSWORD@HOST:PORT
+    or name the API server in NO_PROXY, if it can be reached without the proxy
+
+    CLUSTER_UNREACHABLE ClusterProxy
+      what the proxy PROXY does not connect to the API server at https://api.cluster.test:6443
+      why  tunnel error: unsuccessful
+      fix  let the proxy connect to the API server, or name the API server in NO_PROXY if it can be reached without
+    ");
+}
+
+#[test]
 fn responses_of_other_servers_are_never_mistaken_for_an_api_servers() {
     let typed = |status, media: &str, body: &str| {
         Reply::Full(status, vec![("content-type".into(), media.into())], body.to_owned())
@@ -320,6 +377,10 @@ fn ask_at(address: SocketAddr, limits: Limits) -> String {
 
 /// A server that reads the first bytes and answers with these bytes.
 fn answered_with(bytes: &'static [u8]) -> String {
+    ask_at(serve_bytes(bytes), short_limits())
+}
+
+fn serve_bytes(bytes: &'static [u8]) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
@@ -331,5 +392,5 @@ fn answered_with(bytes: &'static [u8]) -> String {
         // Until the client is gone: closing earlier would reset the connection.
         while socket.read(&mut hello).is_ok_and(|n| n > 0) {}
     });
-    ask_at(address, short_limits())
+    address
 }

@@ -201,33 +201,85 @@ fn an_exec_plugin_returns_the_token_and_its_output_is_never_shown() {
         r#"printf '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"ses\\name"}}'"#,
     );
     let two_lines = story(&connect().err().unwrap());
-    assert!(two_lines.contains("plugin.sh` returned a token that is not one line"), "{two_lines}");
+    assert!(two_lines.contains("plugin.sh` returned no credentials"), "{two_lines}");
+    assert!(two_lines.contains("its token has a line break, a space or another character of no token"), "{two_lines}");
+    plugin(r#"echo 'status: {token: "sesame\n", expirationTimestamp: "2099-01-01T00:00:00Z"}'"#);
+    connect().unwrap().get::<Value>("/version").unwrap();
+    assert_eq!(server.seen().last().unwrap().headers["authorization"], "Bearer sesame");
+    plugin(r#"echo '{"status":{"clientCertificateData":"sesame","clientKeyData":"sesame"}}'"#);
+    let no_pair = story(&connect().err().unwrap());
+    assert!(no_pair.contains("what the kubeconfig's exec plugin `") && !no_pair.contains("sesame"), "{no_pair}");
+    plugin("echo 'status: {clientCertificateData: sesame}'");
+    let half = story(&connect().err().unwrap());
+    assert!(half.contains("neither a token nor a client certificate with its key"), "{half}");
 }
 
-/// A token that expires within a minute is renewed for each request, by running the plugin again.
+/// A client whose plugin counts its runs in `runs`, and what the plugin does from its second run on.
 #[cfg(unix)]
-#[test]
-fn a_plugin_that_fails_when_the_token_is_renewed_is_named_by_its_path_alone() {
-    let server = Server::start();
-    server.replay(&["version-admin"]);
-    let dir = tempfile::tempdir().unwrap();
-    let soon = "2026-01-01T00:00:00Z";
+fn with_counting_plugin(dir: &Path, server: &Server, expires: &str, later: &str) -> Cluster {
+    let runs = dir.join("runs");
+    let runs = runs.to_str().unwrap();
     write_plugin(
-        dir.path(),
+        dir,
         &format!(
-            r#"test -e used && {{ echo sesame-stdout; echo sesame-stderr >&2; exit 3; }}; touch used
-echo '{{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{{"token":"open","expirationTimestamp":"{soon}"}}}}'"#
-        )
-        .replace("used", dir.path().join("used").to_str().unwrap()),
+            r#"echo run >> {runs}
+test $(wc -l < {runs}) -gt 1 && {{ {later}; }}
+echo '{{"status":{{"token":"open-'$(wc -l < {runs} | tr -d ' ')'","expirationTimestamp":"{expires}"}}}}'"#
+        ),
     );
     let exec = "exec: {apiVersion: client.authentication.k8s.io/v1, command: ./plugin.sh, args: [sesame-argument], \
         env: [{name: SECRET, value: sesame-env}], interactiveMode: Never}";
     let text = server.kubeconfig().replace("token: admins-token", exec);
-    let cluster = Cluster::connect(&text, dir.path(), None, Some(server.address), short_limits()).unwrap();
-    let failed = cluster.get::<Value>("/version").unwrap_err();
-    let said = story(&failed);
-    assert!(said.contains("ClusterLogin") && said.contains("it failed with exit status: 3"), "{said}");
-    assert!(!format!("{failed:?}").contains("sesame"), "{failed:?}");
+    Cluster::connect(&text, dir, None, Some(server.address), short_limits()).unwrap()
+}
+
+#[cfg(unix)]
+fn runs(dir: &Path) -> usize {
+    std::fs::read_to_string(dir.join("runs")).unwrap().lines().count()
+}
+
+#[cfg(unix)]
+#[test]
+fn a_plugin_runs_once_and_again_when_its_token_expires() {
+    // By this machine's clock the first has expired: the server decides.
+    for expires in ["2026-01-01T00:00:00Z", "2099-01-01T00:00:00Z"] {
+        let server = Server::start();
+        server.replay(&["version-admin"]);
+        let dir = tempfile::tempdir().unwrap();
+        let cluster = with_counting_plugin(dir.path(), &server, expires, "true");
+        for _ in 0..3 {
+            cluster.get::<Value>("/version").unwrap();
+        }
+        assert_eq!(runs(dir.path()), 1);
+        cluster.api.session.expire();
+        for _ in 0..3 {
+            cluster.get::<Value>("/version").unwrap();
+        }
+        assert_eq!(runs(dir.path()), 2);
+        let tokens: Vec<String> = server.seen().iter().map(|seen| seen.headers["authorization"].clone()).collect();
+        let (old, new) = ("Bearer open-1", "Bearer open-2");
+        assert_eq!(tokens, [old, old, old, new, new, new], "{expires}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_plugin_that_fails_when_its_token_expires_is_blamed_and_not_run_for_each_request() {
+    let server = Server::start();
+    server.replay(&["version-admin"]);
+    let dir = tempfile::tempdir().unwrap();
+    let later = "echo sesame-stdout; echo sesame-stderr >&2; exit 3";
+    let cluster = with_counting_plugin(dir.path(), &server, "2099-01-01T00:00:00Z", later);
+    cluster.api.session.expire();
+    for _ in 0..3 {
+        let failed = cluster.get::<Value>("/version").unwrap_err();
+        let said = story(&failed);
+        assert!(said.contains("ClusterLogin") && said.contains("plugin.sh` returned no credentials"), "{said}");
+        assert!(said.contains("it failed with exit status: 3") && !said.contains("API server"), "{said}");
+        assert!(!format!("{failed:?}").contains("sesame"), "{failed:?}");
+    }
+    assert_eq!(runs(dir.path()), 2);
+    assert_eq!(server.seen().len(), 0);
 }
 
 /// Of old clusters on GKE: the plugin prints any JSON, and paths give the position of the token.

@@ -17,7 +17,7 @@ const FELIX: &str = "/apis/crd.projectcalico.org/v1/felixconfigurations/default"
 
 /// Short limits: failures are immediate.
 fn short_limits() -> Limits {
-    Limits { timeout: Duration::from_secs(5), retries: 0 }
+    Limits { timeout: Duration::from_secs(5), retries: 0, asks: false }
 }
 
 /// An error as printed for a user.

@@ -25,7 +25,7 @@ impl Kube {
     /// not.
     pub fn connect(kubeconfig: &str, folder: &Path, dial: Option<SocketAddr>, group: Option<&str>) -> Result<Self> {
         // The real one exits after 2 s, and its service manager restarts it.
-        let limits = Limits { timeout: Duration::from_secs(2), retries: 0 };
+        let limits = Limits { timeout: Duration::from_secs(2), retries: 0, asks: false };
         let cluster = Cluster::connect(kubeconfig, folder, None, dial, limits)?;
         let served = |(group, version): (&str, &str)| -> Result<bool> {
             match cluster.get::<Value>(&path(["apis", group, version])) {

@@ -104,7 +104,7 @@ impl ApiServer {
         }
         let server = run(&apiserver, &arguments, &dir.path().join("kube-apiserver.log"));
         fs::write(at("kubeconfig"), kubeconfig(Path::new(&at("ca.crt")), port, ADMIN)).unwrap();
-        let limits = Limits { timeout: Duration::from_secs(20), retries: 0 };
+        let limits = Limits { timeout: Duration::from_secs(20), retries: 0, asks: false };
         let client = Cluster::open(Some(Path::new(&at("kubeconfig"))), None, limits).unwrap();
         let (programs, beside) = (vec![etcd], Vec::new());
         let started = Self { dir, programs, beside, server, command: (apiserver, arguments), port, client, minor };

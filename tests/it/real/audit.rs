@@ -150,10 +150,11 @@ impl RealCluster {
     }
 }
 
-/// Holds what must be true of all that a run asks: nothing is refused for want of a right, and no list is without limit.
+/// Holds what must be true of all that a run asks: nothing is refused for want of a right, nothing is cancelled, which
+/// the server logs as 500, and no list is without limit.
 #[track_caller]
 pub fn are_modest(asked: &[Request]) {
-    let refused: Vec<&Request> = asked.iter().filter(|one| one.code == 403).collect();
+    let refused: Vec<&Request> = asked.iter().filter(|one| matches!(one.code, 403 | 500)).collect();
     assert!(refused.is_empty(), "{refused:#?}");
     let whole: Vec<&Request> = asked.iter().filter(|one| one.verb == "list" && !one.uri.contains("limit=")).collect();
     assert!(whole.is_empty(), "{whole:#?}");

@@ -336,7 +336,7 @@ fn five_thousand_nodes_are_planned_and_looked_at() {
     let admin = cluster.server.file("kubeconfig");
     fs::copy(&admin, cluster.lab.path("admin")).unwrap();
     cluster.lab.write("node.yaml", "spec: {calico: {version: v3.31.7}}\n");
-    let limits = Limits { timeout: Duration::from_secs(60), retries: 2 };
+    let limits = Limits { timeout: Duration::from_secs(60), retries: 2, asks: false };
     thread::scope(|scope| {
         for part in 0..4 {
             let client = Cluster::open(Some(&admin), None, limits).unwrap();
@@ -399,7 +399,8 @@ fn followed(cluster: &RealCluster, admin: &Path) {
         println!("{what}: {}, {}", size("VmRSS"), size("VmHWM"));
     };
     document("the first document", "\"document\"");
-    let client = Cluster::open(Some(admin), None, Limits { timeout: Duration::from_secs(60), retries: 2 }).unwrap();
+    let client =
+        Cluster::open(Some(admin), None, Limits { timeout: Duration::from_secs(60), retries: 2, asks: false }).unwrap();
     for revision in ["s", "t"] {
         let begun = Instant::now();
         for number in 0..5000 {

@@ -95,7 +95,7 @@ struct Running {
 
 impl Containers {
     fn start(fleet: &Fleet, nodes: BTreeMap<String, Node>) -> Self {
-        let limits = Limits { timeout: Duration::from_secs(20), retries: 3 };
+        let limits = Limits { timeout: Duration::from_secs(20), retries: 3, asks: false };
         let client = Cluster::open(Some(&fleet.cluster.server.file("kubeconfig")), None, limits).unwrap();
         let (nodes, running) = (Arc::new(nodes), Arc::<Mutex<Running>>::default());
         let all = (Arc::clone(&nodes), Arc::clone(&running));

@@ -108,7 +108,7 @@ fn a_change_whose_requests_are_answered_429_ends_or_is_resumed() {
     let code = thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
-                let limits = Limits { timeout: Duration::from_secs(5), retries: 0 };
+                let limits = Limits { timeout: Duration::from_secs(5), retries: 0, asks: false };
                 let neighbour = Cluster::open(Some(&kubeconfig), None, limits).unwrap();
                 while !over.load(Ordering::Relaxed) {
                     let _maybe_refused = neighbour.get::<Value>("/api/v1/pods?limit=500");

@@ -6,7 +6,7 @@ use super::audit::{are_modest, counted};
 use super::cluster::{Kind, OPERATOR, RealCluster, V1, V3};
 
 /// The most requests of a verb.
-const MOST: [(&str, usize); 7] = [
+const MOST: [(&str, usize); 10] = [
     ("cluster check", 45),
     ("install", 60),
     ("reconfigure", 80),
@@ -14,6 +14,9 @@ const MOST: [(&str, usize); 7] = [
     ("upgrade", 60),
     ("rollback", 20),
     ("uninstall", 60),
+    ("credentials rotate", 30),
+    ("node drain", 30),
+    ("preflight", 55),
 ];
 
 impl RealCluster {
@@ -43,6 +46,7 @@ fn a_life(kind: Kind, first: &str) {
     cluster.does("cluster check");
     cluster.does("install -y");
     assert_eq!(cluster.status()["overall"], "Healthy", "{:#}", cluster.status());
+    cluster.does("preflight");
     let node = cluster.node();
     assert!(node["metadata"]["annotations"]["projectcalico.org/VXLANTunnelMACAddr"].is_string(), "{node:#}");
 
@@ -61,6 +65,11 @@ fn a_life(kind: Kind, first: &str) {
     cluster.does("rollback -y");
     assert_eq!(cluster.status()["overall"], "Healthy", "{:#}", cluster.status());
     assert!(!cluster.cordoned());
+
+    cluster.does("credentials rotate -y");
+    cluster.bind_pods();
+    cluster.does("node drain -y");
+    let _schedulable = cluster.run("node uncordon -y").exits(0);
 
     cluster.bind_pods();
     cluster.does("uninstall -y --drain");

@@ -632,6 +632,21 @@ fn token_requests(lab: &Lab) -> usize {
     calls.lines().filter(|line| line.contains("serviceaccounts/calico-node/token")).count()
 }
 
+#[test]
+fn a_rotation_reads_only_what_it_needs() {
+    let lab = Lab::installed();
+    let _rotated = lab.fails_at("api GET /*=noted;api POST /*=noted", "credentials rotate -y").exits(0);
+    let calls = fs::read_to_string(lab.path("node/cluster/calls")).unwrap();
+    let asked = calls.lines().count();
+    assert!(
+        !["policies", "bgp", "hostendpoints", "blockaffinities", "/api/v1/nodes\n", "/api/v1/nodes?"]
+            .iter()
+            .any(|one| calls.contains(one)),
+        "{calls}"
+    );
+    assert!(asked <= 28, "{asked}\n{calls}");
+}
+
 /// The default kubeconfig on EKS is kubelet's own. NodeRestriction gives it no token for calico-node.
 #[test]
 fn kubelets_own_kubeconfig_is_refused_before_any_change_with_three_ways_out() {

@@ -20,7 +20,7 @@ fn installed() -> Lab {
     let lab = Lab::installed();
     let cluster = cluster(&lab);
     lab.write("ops.yaml", cluster.kubeconfig_of("ops", Some("calicoctl-win")).unwrap());
-    for document in rights_manifest().split("---\n") {
+    for document in rights_manifest(None).split("---\n") {
         let object: Value = serde_yaml::from_str(document).unwrap();
         // Comments, and objects that the sandbox's cluster has already.
         if object.is_null() || object["metadata"]["name"] == "calicoctl-win-renewal" {
