@@ -1,11 +1,11 @@
 //! `cluster check`: the checks that need no node, from any machine. `cluster prepare`: the patches that a cluster needs
 //! before it can have Windows nodes.
 
-use anyhow::Result;
+use anyhow::{Error, Result};
 
 use super::args::ClusterVerb;
 use super::checks::show;
-use crate::cluster::{Cluster, Patch, Preparation, Wishes};
+use crate::cluster::{Cluster, Patch, Preparation, Wishes, absent};
 use crate::config::Layered;
 use crate::facts::ClusterFacts;
 use crate::fault::{Exit, Fault};
@@ -17,12 +17,17 @@ use crate::run::app::App;
 use crate::run::checks::{examine, tell};
 use crate::run::context::Remote;
 use crate::settings;
+use crate::values::joined;
 
 pub(crate) fn run(verb: &ClusterVerb, app: &mut App) -> Result<Ending> {
     let remote = Remote::open(app, false)?;
     let facts = remote.facts(app)?;
     match verb {
         ClusterVerb::Check => {
+            // Without a name no node is examined.
+            if let (Some(name), None) = (&app.global.node_name, &facts.node) {
+                return Err(absent(name).into());
+            }
             let report = checks(app, &remote, &facts);
             tell(app, &report);
             show(app, "cluster check", &report, false, None)
@@ -86,13 +91,36 @@ fn prepare(app: &mut App, remote: &Remote, facts: &ClusterFacts, apply: bool) ->
 
 /// Applies patches, and shows each one before.
 pub(crate) fn make(app: &mut App, cluster: &Cluster, patches: &[Patch]) -> Result<()> {
+    let mut begun = 0;
     let made = cluster.prepare(patches, &mut |patch| {
+        begun += 1;
         app.event(&Event::Log { message: patch.command() });
     });
     for event in cluster.take_events() {
         app.event(&event);
     }
-    made
+    // The last one failed.
+    let Some((_, done)) =
+        patches.get(..begun).and_then(|begun| begun.split_last()).filter(|(_, done)| !done.is_empty())
+    else {
+        return made;
+    };
+    made.map_err(|error| partly(app, done, patches.len(), error))
+}
+
+/// The error for patches of which only these were made: what they are, and how to make the rest or undo them.
+fn partly(app: &mut App, done: &[Patch], all: usize, error: Error) -> Error {
+    let objects = joined(done.iter().map(|patch| patch.object.as_str()), ", ");
+    let were = if done.len() == 1 { "was" } else { "were" };
+    app.record().did = Some(format!("{} of {all} patches {were} made, of {objects}; no node was changed", done.len()));
+    let Some(fault) = Fault::of(&error).cloned() else { return error };
+    let undo: Vec<String> = done.iter().rev().map(Patch::undo).collect();
+    let first = fault.hint.as_ref().map_or_else(String::new, |hint| format!("{hint}\n"));
+    let hint = format!(
+        "{first}then make the rest with: calicoctl-win cluster prepare --apply\nor undo what was made:\n{}",
+        undo.join("\n")
+    );
+    error.context(fault.hint(hint))
 }
 
 /// Returns what the config needs from the cluster besides what every Windows node needs.

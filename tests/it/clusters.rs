@@ -558,6 +558,48 @@ fn a_cluster_is_prepared_by_patches_that_are_shown_first_and_the_second_run_chan
 }
 
 #[test]
+fn a_cluster_that_was_prepared_in_part_gets_the_rest_or_is_undone() {
+    let lab = Lab::node();
+    let _started = lab.run("cluster check").exits(0);
+    let spec = |words: &str, path: &str, spec: serde_json::Value| {
+        let cluster = EmbeddedCluster::start(&lab.path("node/cluster"), &Seed::new("win-a1"), &[]).unwrap();
+        cluster
+            .as_admin(&http::Method::PATCH, path, Some(&json!({ "spec": spec })))
+            .unwrap_or_else(|e| panic!("{words}: {e}"));
+    };
+    let group = "/apis/crd.projectcalico.org/v1";
+    spec("ipam", &format!("{group}/ipamconfigs/default"), json!({ "strictAffinity": false }));
+    spec("felix", &format!("{group}/felixconfigurations/default"), json!({ "vxlanVNI": 1 }));
+    let failed =
+        lab.fails_at("api PATCH *felixconfigurations*=422", "cluster prepare --apply -y -o json").exits(7).json();
+    let error = &failed["error"];
+    assert_eq!((&error["id"], &failed["changed"]), (&json!("ClusterRejected"), &json!(true)), "{failed:#}");
+    assert_eq!(
+        error["state"],
+        "1 of 2 patches was made, of ipamconfigs.crd.projectcalico.org default; no node was changed"
+    );
+    let hint = error["hint"].as_str().unwrap();
+    let undo = "kubectl patch ipamconfigs.crd.projectcalico.org default --type=merge -p '{\"spec\":{\"strictAffinity\":false}}'";
+    assert!(
+        hint.contains("make the rest with: calicoctl-win cluster prepare --apply") && hint.ends_with(undo),
+        "{hint}"
+    );
+    let made = lab.run("cluster prepare --apply -y -o json").exits(0).json();
+    assert_eq!(made["msg"], "1 patch made");
+}
+
+#[test]
+fn a_node_that_the_cluster_does_not_have_is_not_checked() {
+    let (lab, _cluster) = cluster(Layout::V1);
+    let refused = lab.bare("cluster check --kubeconfig admin.yaml --node-name nope -o json").exits(7).json();
+    assert_eq!(
+        (&refused["error"]["id"], &refused["error"]["what"]),
+        (&json!("NodeAbsent"), &json!("the cluster has no Node nope"))
+    );
+    let _checked = lab.bare("cluster check --kubeconfig admin.yaml --node-name win-a1").exits(0);
+}
+
+#[test]
 fn one_resource_that_fails_leaves_only_its_checks_unknown() {
     let lab = Lab::node();
     let whole = lab.run("cluster check -o json").exits(0).json();
