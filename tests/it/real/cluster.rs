@@ -135,7 +135,7 @@ impl RealCluster {
 
     /// The words of a command with the operator's access and, where the verb reads one, the config.
     pub fn with_access(&self, words: &str) -> String {
-        let reads = ["cluster check", "install", "reconfigure"].iter().any(|verb| words.starts_with(verb));
+        let reads = ["cluster check", "install", "preflight", "reconfigure"].iter().any(|verb| words.starts_with(verb));
         format!("{words} --kubeconfig kubeconfig{}", if reads { " -c config.yaml" } else { "" })
     }
 
