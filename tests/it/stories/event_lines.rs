@@ -61,7 +61,7 @@ enum Fields {
         within: Within,
     },
     PlannedChange {
-        change: Change,
+        change: Box<Change>,
         #[schemars(flatten)]
         within: Within,
     },
@@ -168,7 +168,7 @@ enum Fields {
         /// The same as with `-o json`; its kind is the name of its schema.
         document: Map<String, Value>,
     },
-    Result(RunResult),
+    Result(Box<RunResult>),
 }
 
 /// The phase in progress, if there is one.
