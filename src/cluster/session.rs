@@ -48,7 +48,7 @@ impl Session {
     }
 
     /// As if what the plugin returned were due now.
-    #[cfg(test)]
+    #[cfg(all(test, unix))]
     pub fn expire(&self) {
         let mut current = self.current.try_lock().expect("no request is made");
         (current.renew, current.failed) = (Some(Timestamp::now()), None);
