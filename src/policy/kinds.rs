@@ -18,16 +18,17 @@ pub(super) const PORT_IGNORED: usize = 3;
 pub(super) const NOT_CONVERTED: usize = 4;
 pub(super) const ALLOW_SKIPPED: usize = 5;
 pub(super) const SELECTOR_INVALID: usize = 6;
-pub(super) const FOR_HOSTS: usize = 7;
-pub(super) const MANY_MEMBERS: usize = 8;
-pub(super) const EVERY_POD: usize = 9;
-pub(super) const BOTH_SELECTORS: usize = 10;
-pub(super) const LONG_LIST: usize = 11;
-pub(super) const LOG_SKIPPED: usize = 12;
-pub(super) const IPV6_SKIPPED: usize = 13;
+pub(super) const REFUSED: usize = 7;
+pub(super) const FOR_HOSTS: usize = 8;
+pub(super) const MANY_MEMBERS: usize = 9;
+pub(super) const EVERY_POD: usize = 10;
+pub(super) const BOTH_SELECTORS: usize = 11;
+pub(super) const LONG_LIST: usize = 12;
+pub(super) const LOG_SKIPPED: usize = 13;
+pub(super) const IPV6_SKIPPED: usize = 14;
 
 /// All of them, in the order of their harm.
-pub const KINDS: [FindingKind; 14] = [
+pub const KINDS: [FindingKind; 15] = [
     FindingKind {
         id: "PolicyDenySkipped",
         severity: Severity::Fail,
@@ -62,6 +63,11 @@ pub const KINDS: [FindingKind; 14] = [
         id: "PolicySelectorInvalid",
         severity: Severity::Fail,
         why: "a selector that cannot be read selects nothing, and Calico's API refuses it",
+    },
+    FindingKind {
+        id: "PolicyRefused",
+        severity: Severity::Fail,
+        why: "the API refuses the value, or drops the field: the policy is not what its file looks like",
     },
     FindingKind {
         id: "PolicyForHosts",

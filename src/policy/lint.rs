@@ -153,6 +153,10 @@ impl Linter {
             let detail = format!("with {name} it is only for host endpoints");
             self.drafts.push(Draft { kind: kinds::FOR_HOSTS, policy: at, rule: None, detail, rewrite: None });
         }
+        for (detail, rewrite) in &policy.refused {
+            let (detail, rewrite) = (detail.clone(), rewrite.clone());
+            self.drafts.push(Draft { kind: kinds::REFUSED, policy: at, rule: None, detail, rewrite });
+        }
         let unread = self.calico.not_reading(policy.kind);
         let is_judged = for_hosts.is_none() && unread.is_none();
         if let Some((detail, instead)) = unread {

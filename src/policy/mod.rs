@@ -13,6 +13,7 @@ mod resource;
 mod rewrite;
 mod rules;
 mod selector;
+mod shape;
 
 pub use self::endpoints::Pod;
 pub use self::kinds::{FindingKind, KINDS};

@@ -8,6 +8,8 @@ use serde::de::{Error as _, IgnoredAny};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
+use super::shape;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 pub enum Kind {
     GlobalNetworkPolicy,
@@ -81,13 +83,15 @@ pub struct Policy {
     pub namespace: Option<String>,
     pub name: String,
     pub(super) spec: Spec,
+    /// What the API does not take of a file's policy, and what was meant.
+    pub(super) refused: shape::Refused,
 }
 
 impl Policy {
     /// A policy from a list of the API, whose items do not say what they are.
     pub fn of_list(kind: Kind, item: Listed) -> Self {
         let namespace = item.metadata.namespace.filter(|_| !kind.is_global());
-        Self { kind, namespace, name: item.metadata.name, spec: item.spec }
+        Self { kind, namespace, name: item.metadata.name, spec: item.spec, refused: Vec::new() }
     }
 }
 
@@ -133,11 +137,18 @@ impl<'de> Deserialize<'de> for Item {
         if metadata.name.is_empty() {
             return Err(D::Error::custom(format!("a {kind} without metadata.name")));
         }
+        let refused = match of {
+            Kind::GlobalNetworkPolicy => shape::of_calico(true, &spec),
+            Kind::NetworkPolicy => shape::of_calico(false, &spec),
+            Kind::KubernetesNetworkPolicy => shape::of_kubernetes(&spec),
+            // What Calico cannot convert of the others are findings of their own.
+            _ => Vec::new(),
+        };
         let spec = if spec.is_null() { Ok(Spec::default()) } else { serde_json::from_value(spec) };
         let spec = spec.map_err(|e| D::Error::custom(format!("{kind} {}: spec: {e}", metadata.name)))?;
         // What kubectl would give it; the namespace of a file without one is that of who applies it.
         let namespace = metadata.namespace.or_else(|| Some("default".to_owned())).filter(|_| !of.is_global());
-        Ok(Self::Policy(Box::new(Policy { kind: of, namespace, name: metadata.name, spec })))
+        Ok(Self::Policy(Box::new(Policy { kind: of, namespace, name: metadata.name, spec, refused })))
     }
 }
 

@@ -85,10 +85,91 @@ fn every_kind_of_finding_is_shown_with_its_rule_and_what_to_write_instead() {
     assert_eq!(report["kind"], "PolicyReport");
     assert_eq!(report["summary"]["policies"], 9);
     assert_eq!(report["summary"]["staged"], 1);
-    for kind in KINDS.iter().filter(|kind| !matches!(kind.id, "PolicyManyMembers" | "PolicyNotRead")) {
+    for kind in KINDS.iter().filter(|kind| !matches!(kind.id, "PolicyManyMembers" | "PolicyNotRead" | "PolicyRefused"))
+    {
         let found = report["findings"].as_array().unwrap().iter().any(|finding| finding["id"] == kind.id);
         assert!(found, "{EVERY_KIND} has no {}", kind.id);
     }
+}
+
+#[test]
+fn a_misspelled_policy_is_no_clean_policy() {
+    let lab = Lab::new();
+    let policy = |api: &str, spec: Value| json!({"apiVersion": api, "kind": "NetworkPolicy", "metadata": {"name": "web", "namespace": "shop"}, "spec": spec});
+    for (api, spec, detail) in [
+        ("projectcalico.org/v3", json!({"types": ["Ingress"], "ingres": []}), "spec.ingres: there is no such field"),
+        (
+            "crd.projectcalico.org/v1",
+            json!({"egress": [{"action": "deny"}]}),
+            "spec.egress[0].action: `deny` is none of Allow, Deny, Log, Pass",
+        ),
+        (
+            "projectcalico.org/v3",
+            json!({"egress": [{"action": "Deny", "protocol": "TPC"}]}),
+            "spec.egress[0].protocol: \"TPC\" is no protocol",
+        ),
+        (
+            "projectcalico.org/v3",
+            json!({"egress": [{"action": "Deny", "protocol": "TCP", "destination": {"ports": [99999]}}]}),
+            "spec.egress[0].destination.ports[0]: 99999 is no port from 0 to 65535",
+        ),
+        (
+            "networking.k8s.io/v1",
+            json!({"podSelector": {}, "ingress": [{"from": [{"podselector": {}}]}]}),
+            "spec.ingress[0].from[0].podselector: there is no such field",
+        ),
+    ] {
+        lab.write("policy.json", policy(api, spec).to_string());
+        let report = lab.bare("policy lint -f policy.json -o json").exits(3).json();
+        let found = report["findings"].as_array().unwrap().iter().find(|one| one["id"] == "PolicyRefused");
+        assert_eq!(found.unwrap()["detail"], detail, "{report:#}");
+    }
+}
+
+/// Every field of Calico's CRDs is one that a policy may have.
+#[test]
+fn no_field_of_calicos_own_schemas_is_refused() {
+    /// A value with every field of a schema.
+    fn whole(schema: &Value) -> Value {
+        if let Some(fields) = schema["properties"].as_object() {
+            return fields.iter().map(|(name, field)| (name.clone(), whole(field))).collect();
+        }
+        match (&schema["items"], &schema["enum"][0], &schema["type"]) {
+            (items @ Value::Object(_), ..) => json!([whole(items)]),
+            (_, first, _) if !first.is_null() => first.clone(),
+            (_, _, kind) if kind == "boolean" => json!(true),
+            (_, _, kind) if kind == "integer" || kind == "number" => json!(4),
+            (_, _, kind) if kind == "object" => json!({}),
+            _ if schema["x-kubernetes-int-or-string"] == true => json!(6),
+            _ => json!(""),
+        }
+    }
+    let lab = Lab::new();
+    let mut read = 0;
+    for group in ["crd.projectcalico.org-v1", "projectcalico.org-v3"] {
+        let text = crate::read(&format!("tests/fixtures/calico-crds/{group}.yaml"));
+        for document in text.split("\n---\n") {
+            let crd: Value = serde_yaml::from_str(document).unwrap();
+            let kind = crd["spec"]["names"]["kind"].as_str().unwrap_or_default().to_owned();
+            if !["NetworkPolicy", "GlobalNetworkPolicy"].contains(&kind.as_str()) {
+                continue;
+            }
+            let mut spec = whole(&crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]);
+            for direction in ["ingress", "egress"] {
+                spec[direction][0]["action"] = "Allow".into();
+            }
+            spec["types"] = json!(["Ingress"]);
+            let api = group.replace("-v", "/v");
+            let policy = json!({"apiVersion": api, "kind": kind, "metadata": {"name": "a"}, "spec": spec});
+            lab.write("policy.json", policy.to_string());
+            let report = lab.bare("policy lint -f policy.json -o json").json();
+            let refused = |one: &&Value| one["id"] == "PolicyRefused";
+            let found: Vec<&Value> = report["findings"].as_array().unwrap().iter().filter(refused).collect();
+            assert!(found.is_empty(), "{found:#?}");
+            read += 1;
+        }
+    }
+    assert_eq!(read, 4);
 }
 
 #[test]
