@@ -270,24 +270,33 @@ fn check_bundle(bundle: &Bundle, wanted: KubernetesVersion, from: &Programs) -> 
 /// The token and the hashes that the config names.
 fn joining(node: &dyn Node, wanted: &KubernetesNode) -> Result<(Option<BootstrapToken>, Vec<CaCertHash>)> {
     let mut hashes = wanted.join.ca_cert_hashes.clone();
-    let read = |file: &str| {
+    let named = wanted.join.config_file.as_ref().or(wanted.join.token_file.as_ref());
+    let text = named.map(|file| {
         let place = on_this_machine(Some(node), file);
-        std::fs::read_to_string(&place).map_err(|error| {
+        std::fs::read_to_string(&place).map(|text| (file, text)).map_err(|error| {
             let what = format!("cannot read {} to join the cluster", place.display());
             Fault::new(Exit::InvalidConfig, "JoinInvalid", what)
-                .hint("correct the path in spec.kubernetes.node.join, or remove it if the node has joined")
+                .hint("correct the path in spec.kubernetes.node.join")
                 .because(error)
         })
-    };
-    let token = if let Some(file) = &wanted.join.config_file {
-        let Joining { token, ca_cert_hashes } = kubernetes::read_join_configuration(&read(file)?, file)?;
-        hashes.extend(ca_cert_hashes);
-        Some(token)
-    } else if let Some(file) = &wanted.join.token_file {
-        Some(kubernetes::token_in(&read(file)?, file)?)
-    } else {
-        let given = std::env::var(TOKEN).ok().filter(|token| !token.is_empty());
-        given.map(|token| kubernetes::token_in(&token, &format!("the variable {TOKEN}"))).transpose()?
+    });
+    let token = match text {
+        // The token is a secret that ends: it is deleted once it is used.
+        Some(Err(_)) if has_joined(node) => return Ok((None, hashes)),
+        Some(text) => {
+            let (file, text) = text?;
+            if wanted.join.config_file.is_some() {
+                let Joining { token, ca_cert_hashes } = kubernetes::read_join_configuration(&text, file)?;
+                hashes.extend(ca_cert_hashes);
+                Some(token)
+            } else {
+                Some(kubernetes::token_in(&text, file)?)
+            }
+        }
+        None => {
+            let given = std::env::var(TOKEN).ok().filter(|token| !token.is_empty());
+            given.map(|token| kubernetes::token_in(&token, &format!("the variable {TOKEN}"))).transpose()?
+        }
     };
     Ok((token, hashes))
 }

@@ -330,6 +330,7 @@ fn a_node_that_has_joined_needs_no_token_any_more() {
     let lab = bare();
     let _first = apply(&lab).exits(0);
     fs::remove_file(lab.path("token")).unwrap();
+    assert_eq!(apply(&lab).exits(0).json()["changed"], false, "the config still names it");
     let text = fs::read_to_string(lab.path("node.yaml")).unwrap();
     lab.write("node.yaml", text.replace("join: {tokenFile: token}", "join: {}"));
     assert_eq!(apply(&lab).exits(0).json()["changed"], false);
