@@ -330,7 +330,7 @@ pub struct FleetChange {
     #[command(flatten)]
     pub place: FleetPlace,
     /// Image for HostProcess containers, made by packaging/hostprocess/image.sh
-    #[arg(long, value_name = "IMAGE")]
+    #[arg(long, value_name = "IMAGE", value_parser = fleet::image)]
     pub image: String,
     /// Address of the API server as the nodes reach it [default: that of the kubeconfig]
     #[arg(long, value_name = "URL")]

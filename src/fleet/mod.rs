@@ -10,7 +10,7 @@ mod waves;
 
 pub use self::found::{DaemonSet, Fleet, FleetPod, Revision};
 pub use self::objects::{
-    MANAGED, MaxUnavailable, REVISION_VARIABLE, Rollout, daemon_set, idle, installs_another, preamble,
+    MANAGED, MaxUnavailable, REVISION_VARIABLE, Rollout, daemon_set, idle, image, installs_another, preamble,
 };
 pub use self::plan::{FleetPlan, NodePods, PlannedWave, plan};
 pub use self::status::{FleetFailure, FleetStatus, WaveState, WaveStatus, status};

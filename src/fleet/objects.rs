@@ -93,6 +93,36 @@ impl FromStr for MaxUnavailable {
     }
 }
 
+/// Checks the reference of an image: `[HOST[:PORT]/]NAME[:TAG][@DIGEST]` (distribution/reference).
+///
+/// # Errors
+/// What is wrong with it.
+pub fn image(text: &str) -> Result<String, &'static str> {
+    let (rest, digest) = text.split_once('@').map_or((text, None), |(rest, digest)| (rest, Some(digest)));
+    let tagged = rest.rsplit_once(':').filter(|(_, tag)| !tag.contains('/'));
+    let (path, tag) = tagged.map_or((rest, None), |(path, tag)| (path, Some(tag)));
+    let (host, name) = match path.split_once('/') {
+        Some((host, name)) if host.contains(['.', ':']) || host == "localhost" => (Some(host), name),
+        _ => (None, path),
+    };
+    let lower = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let word = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
+    let part = |part: &str| {
+        part.starts_with(lower) && part.ends_with(lower) && part.chars().all(|c| lower(c) || "_.-".contains(c))
+    };
+    if !host.is_none_or(|host| host.chars().all(|c| word(c) || ":[]".contains(c))) || !name.split('/').all(part) {
+        return Err("write an image as REGISTRY/NAME:TAG or REGISTRY/NAME@sha256:DIGEST, its name in lower case");
+    }
+    if tag.is_some_and(|tag| tag.is_empty() || tag.len() > 128 || !tag.chars().all(word)) {
+        return Err("a tag has letters, digits, `_`, `.` and `-`, at most 128");
+    }
+    let hex = |digest: &str| digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if digest.is_some_and(|digest| !digest.strip_prefix("sha256:").is_some_and(hex)) {
+        return Err("a digest is `sha256:` and 64 hexadecimal digits");
+    }
+    Ok(text.to_owned())
+}
+
 /// What every node gets.
 #[derive(Debug, Clone)]
 pub struct Rollout {

@@ -40,6 +40,8 @@ pub(crate) struct Record {
     pub changed: Arc<AtomicBool>,
     /// The verb, once it has the node to change it.
     pub changing: Option<&'static str>,
+    /// The verb that shows what the run did.
+    pub looks: &'static str,
     /// What is recorded of the run besides its result.
     pub note: Value,
     /// The folder for `last-run.json`, once a changing verb has the node.
@@ -91,6 +93,7 @@ impl Record {
             stream: reporter.stream(),
             changed: Arc::default(),
             changing: None,
+            looks: "status",
             note: Value::Null,
             state: None,
             log: None,
@@ -175,7 +178,7 @@ impl Record {
             }
             Outcome::Untouched if changed => match &self.did {
                 Some(did) => did.clone(),
-                None => "some of it was done: `calicoctl-win status` shows the current state".into(),
+                None => format!("some of it was done: `calicoctl-win {}` shows the current state", self.looks),
             },
             Outcome::Untouched => "nothing was changed".into(),
         };

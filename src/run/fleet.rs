@@ -70,6 +70,15 @@ pub(crate) fn prepare(request: &Request, app: &mut App) -> Result<Prepared> {
     let mut rollout = rollout(request, address, &facts.calico_namespace, &remote.layered)?;
     let nodes = cluster.windows_nodes()?;
     let waves = waves(&request.wishes, &nodes);
+    if let Some((key, value)) = &request.wishes.canary
+        && !waves.first().is_some_and(|first| nodes.iter().any(|node| first.has(node)))
+    {
+        let message = format!(
+            "no Windows node has the label {key}={value}: without a canary every node is in a later wave; see the labels \
+             with: kubectl get nodes -L {key}"
+        );
+        app.warn("FleetCanaryEmpty", message);
+    }
     let names: Vec<String> = nodes.iter().map(|node| node.name.clone()).collect();
     let drain = DrainFlags::default().over(&remote.run.maintenance.drain);
     let pods = cluster.plan_drains(&names, &drain)?;
@@ -125,6 +134,7 @@ fn told(app: &mut App, cluster: &Cluster) {
 /// says.
 pub(crate) fn apply(prepared: &Prepared, limit: Duration, app: &mut App) -> Result<FleetStatus> {
     let Prepared { plan, rollout, waves, cluster, sets } = prepared;
+    app.record().looks = "fleet status";
     app.phase("objects", |_| {
         let objects = preamble(rollout, &rights_manifest(None));
         for object in &objects {

@@ -106,6 +106,34 @@ fn the_result_of_a_run_is_on_its_node_until_calico_is_removed() {
     assert_eq!(result(), Value::Null);
 }
 
+#[test]
+fn a_canary_without_a_node_and_an_image_that_is_none_are_told() {
+    let lab = Lab::installed();
+    lab.write("node.yaml", "spec: {calico: {version: v3.32.1}}\n");
+    let plan = lab.run("fleet plan -c node.yaml --image host/c:1 --canary stage=canary").exits(0).screen();
+    assert!(plan.contains("no Windows node has the label stage=canary"), "{plan}");
+    lab.edit_object("nodes", "win-a1", |node| node["metadata"]["labels"]["stage"] = "canary".into());
+    let plan = lab.run("fleet plan -c node.yaml --image host/c:1 --canary stage=canary").exits(0).screen();
+    assert!(!plan.contains("no Windows node has"), "{plan}");
+    for image in ["not-an-image!!", "Host/C", "host/c:", "host/c@sha256:12"] {
+        let refused = lab.run(&format!("fleet plan -c node.yaml --image {image}")).exits(64);
+        assert!(format!("{refused}").contains("--image"), "{image}: {refused}");
+    }
+    for image in ["c", "localhost:5000/a/b_c:v1.0-x", &format!("host/c:1@sha256:{}", "0a".repeat(32))] {
+        let _fits = lab.run(&format!("fleet plan -c node.yaml --image {image}")).exits(0);
+    }
+}
+
+/// Kubernetes goes on with the rollout: only `fleet status` shows how.
+#[test]
+fn an_apply_that_ends_early_names_fleet_status() {
+    let lab = Lab::installed();
+    lab.write("node.yaml", "spec: {calico: {version: v3.32.1}}\n");
+    let late = lab.run("fleet apply -y -c node.yaml --image host/c:1 --timeout 1s -o json").exits(1).json();
+    assert_eq!(late["error"]["id"], "FleetTimeout", "{late:#}");
+    assert!(late["error"]["state"].as_str().unwrap().contains("`calicoctl-win fleet status"), "{late:#}");
+}
+
 /// A change of the VNI of four nodes: two are done, one is being changed, and one failed.
 fn vni_rollout(lab: &Lab) {
     let labels = json!({ "app.kubernetes.io/name": "calicoctl-win", "calicoctl-win/wave": "all" });
