@@ -62,6 +62,7 @@ fn write(file: &Path, text: &str) -> Result<()> {
 fn line(probe: &ProbeReport) -> String {
     let mut line = format!("{} {:<20} {}", probe.verdict.tag(), probe.id, probe.answered);
     if let Some(fix) = &probe.fix {
+        let fix = fix.replace('\n', "\n              ");
         line.push_str(&format!("\n         expected: {}\n         fix: {fix}", probe.asks));
     }
     line

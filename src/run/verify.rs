@@ -67,7 +67,9 @@ pub(crate) fn run(app: &mut App, node: &mut dyn Node, pods: Option<&WithPods>, t
         Err(_) => Ok(None),
     };
     let (backend, version) = (status.backend.clone(), status.calico_version.clone());
-    let mut scene = Scene { node, status, receipt, config, cluster, found, datastore, etcd_blocks, network };
+    let interrupted = standing.journal.is_some() && status.run.as_ref().is_some_and(|run| run.interrupted);
+    let mut scene =
+        Scene { node, status, interrupted, receipt, config, cluster, found, datastore, etcd_blocks, network };
     let started = pods.map(|pods| before(app, &mut scene, pods)).transpose()?;
     let mut probes = verify::look(&mut scene, &mut |probe| tell(app, probe));
     let name = scene.config.node_name.to_string();

@@ -49,6 +49,8 @@ enum Asked {
 pub struct Scene<'a> {
     pub node: &'a mut dyn Node,
     pub status: NodeStatus,
+    /// A run is half done: it must be ended before anything else can be mended.
+    pub interrupted: bool,
     /// The current generation.
     pub receipt: &'a Receipt,
     /// What the services run.
@@ -103,7 +105,12 @@ pub fn look(scene: &mut Scene<'_>, tell: &mut dyn FnMut(&ProbeReport)) -> Vec<Pr
         let Asked::Looking(look) = probe.asked else { return None };
         let begun = scene.node.now();
         let answer = look(scene).unwrap_or_else(|error| Answer::Fails(format!("{error:#}")));
-        let report = ProbeReport::new(probe, answer, scene.node.now().duration_since(begun));
+        let mut report = ProbeReport::new(probe, answer, scene.node.now().duration_since(begun));
+        if let Some(fix) = report.fix.as_mut().filter(|_| scene.interrupted) {
+            *fix =
+                "finish the interrupted run with: calicoctl-win resume\nor undo it with: calicoctl-win resume --undo"
+                    .into();
+        }
         tell(&report);
         Some(report)
     };

@@ -58,6 +58,21 @@ fn every_probe_holds_on_an_installed_node() {
     lab.picture().same_as(&before);
 }
 
+#[test]
+fn on_an_interrupted_node_the_fix_is_to_end_the_run() {
+    let lab = Lab::installed();
+    let _killed = lab
+        .fails_at("put network Calico=exit-after", "reconfigure -y --set calicoNetwork.vxlan.vxlanVNI=5000")
+        .exits(137);
+    let report = lab.run("verify -o json").exits(11).json();
+    let fix = probe(&report, "CniConfigPublished")["fix"].as_str().unwrap().to_owned();
+    assert_eq!(
+        fix,
+        "finish the interrupted run with: calicoctl-win resume\nor undo it with: calicoctl-win resume --undo"
+    );
+    assert!(!report.to_string().contains("calicoctl-win repair"), "{report:#}");
+}
+
 /// One fact, the probe that it fails, and the reason in its answer.
 #[test]
 fn each_probe_fails_when_its_fact_is_otherwise() {
