@@ -1,6 +1,7 @@
 //! `diagnose`: collects what explains a problem into a zip.
 
 use std::fs::OpenOptions;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, anyhow};
@@ -91,7 +92,11 @@ pub(crate) fn run(args: &Diagnose, app: &mut App) -> Result<Ending> {
     let stem = format!("calicoctl-win-{}-{}", facts.host_name, at.to_zoned(TimeZone::UTC).strftime("%Y%m%dT%H%M%S"));
     let path = args.out.clone().unwrap_or_else(|| PathBuf::from(format!("{stem}.zip")));
     let file = OpenOptions::new().write(true).create_new(true).open(&path).map_err(|cause| {
-        let fault = Fault::new(Exit::Failed, "DiagnosisNotWritten", format!("cannot write {}", path.display()))
+        let (exit, id) = match cause.kind() {
+            ErrorKind::AlreadyExists => (Exit::Conflict, "FileExists"),
+            _ => (Exit::Failed, "DiagnosisNotWritten"),
+        };
+        let fault = Fault::new(exit, id, format!("cannot write {}", path.display()))
             .hint("name a file that does not exist, in a folder that does: --out FILE");
         anyhow::Error::new(cause).context(fault)
     })?;

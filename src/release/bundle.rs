@@ -151,12 +151,13 @@ pub fn write(to: &Path, parts: &Parts) -> Result<()> {
 /// Refuses to replace a file.
 ///
 /// # Errors
-/// `BundleNotMade`.
+/// `FileExists`.
 pub fn check_new(to: &Path) -> Result<(), Fault> {
     if !to.exists() {
         return Ok(());
     }
-    Err(not_made(format!("{} exists already", to.display())).hint("remove it, or name another file: --out FILE"))
+    Err(Fault::new(Exit::Conflict, "FileExists", format!("{} exists already", to.display()))
+        .hint("remove it, or name another file: --out FILE"))
 }
 
 /// A bundle that cannot be made.
