@@ -56,8 +56,23 @@ fn text(report: &PreflightReport, all: bool, quiet: bool) -> String {
     if !all {
         let mut seen: Vec<&Check> = report.checks.iter().filter(|check| order(check).is_some()).collect();
         seen.sort_by_key(|check| order(check));
-        let failed = |check: &&&Check| !quiet || check.status == CheckStatus::Fail && !check.ignored;
-        let lines: String = seen.iter().filter(failed).map(|check| line(check)).collect();
+        let failed = |check: &&Check| !quiet || check.status == CheckStatus::Fail && !check.ignored;
+        let same = |one: &&Check, other: &&Check| {
+            one.status == CheckStatus::Unknown && other.status == CheckStatus::Unknown && one.detail == other.detail
+        };
+        let shown: Vec<&Check> = seen.into_iter().filter(failed).collect();
+        let mut lines = String::new();
+        for (at, check) in shown.iter().enumerate() {
+            // A cluster that does not answer leaves most checks without an answer, for one reason.
+            if shown[..at].iter().any(|before| same(before, check)) {
+                continue;
+            }
+            lines.push_str(&line(check));
+            let others = shown[at + 1..].iter().filter(|after| same(check, after)).count();
+            if others > 0 {
+                lines.push_str(&format!("         and {others} more for the same reason\n"));
+            }
+        }
         if !text.is_empty() && !lines.is_empty() {
             text.push('\n');
         }

@@ -480,3 +480,13 @@ fn only_text_for_a_terminal_or_with_color_always_is_coloured_or_fitted() {
     let log = run("logs --component tool", &[("COLUMNS", "60")]);
     assert!(log.lines().any(|line| line.len() > 80), "{log}");
 }
+
+#[test]
+fn checks_without_an_answer_for_one_reason_are_one_line() {
+    let lab = Lab::node();
+    let shown = lab.fails_at("api down", "preflight").stdout;
+    assert!(shown.contains("more for the same reason"), "{shown}");
+    let all = lab.fails_at("api down", "preflight --all").stdout;
+    let unknown = |text: &str| text.matches("[ ?? ]").count();
+    assert!(unknown(&shown) < 8 && unknown(&all) > 30, "{shown}");
+}
