@@ -229,7 +229,7 @@ fn read_document(file: &Path) -> Result<Document> {
 fn document(name: String, bytes: &[u8]) -> Result<Document> {
     let text = encoding::decode(bytes)
         .map_err(|why| unreadable(format!("the config {name} cannot be read: {why}")).hint("save it as UTF-8"))?;
-    if text.trim().is_empty() {
+    if ["", "null", "~"].contains(&text.trim()) {
         return Err(unreadable(format!("the config {name} is empty")).into());
     }
     Ok(Document { name, text })
