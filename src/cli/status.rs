@@ -265,6 +265,13 @@ fn text(status: &NodeStatus, app: &App) -> String {
         }
         (_, Overall::Prepared) => format!("Make it a node: {}", app.command("apply -c FILE")),
         (_, Overall::NotInstalled) => format!("Install it: {}", app.command("install")),
+        (_, Overall::Healthy) => {
+            let cordoned = status.node.as_ref().filter(|node| node.schedulable == Some(false));
+            cordoned.map_or_else(String::new, |node| {
+                let uncordon = app.command("node uncordon");
+                format!("Node {} is cordoned, so no new pods start here. To uncordon it: {uncordon}", node.name)
+            })
+        }
         _ => String::new(),
     };
     text + &end_it.unwrap_or(next)

@@ -189,3 +189,17 @@ fn wherever_a_run_is_interrupted_status_shows_the_actual_state() {
         assert_eq!(withdrawn > 0, withdraws, "{words} was interrupted {withdrawn} times without a CNI configuration");
     }
 }
+
+/// Our own uninstall cordons the Node, and leaves it so.
+#[test]
+fn a_healthy_node_that_is_cordoned_says_how_it_is_uncordoned() {
+    let lab = Lab::installed();
+    let _gone = lab.run("uninstall --drain -y").exits(0);
+    let _again = lab.run("install -y").exits(0);
+    let shown = lab.run("status").exits(0).stdout;
+    let told = "Node win-a1 is cordoned, so no new pods start here. To uncordon it: calicoctl-win node uncordon";
+    assert!(shown.contains("OVERALL: HEALTHY") && shown.contains(told), "{shown}");
+    let _free = lab.run("node uncordon -y").exits(0);
+    let shown = lab.run("status").exits(0).stdout;
+    assert!(!shown.contains("cordoned"), "{shown}");
+}
