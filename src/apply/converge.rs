@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::acls::Networks;
-use super::cordon::Cordon;
+use super::cordon::{ClusterVni, Cordon};
 use super::journal::{Header, Journal, Removal, Terms};
 use super::node_object::NodeObject;
 use super::observe::{observe, others_running};
@@ -262,7 +262,8 @@ pub fn undo(node: &mut dyn Node, standing: &Standing, object: &NodeObject, event
     if let Some(receipt) = written_by_it {
         receipt.remove(node)?;
     }
-    leave_cordon(node, &journal, object)?;
+    let awaited = awaited_before(node)?;
+    leave_cordon(node, &journal, object, awaited.as_ref())?;
     journal.end(node)?;
     let kept: Vec<&Receipt> = standing.receipts.iter().filter(|receipt| !written(receipt)).collect();
     retention::collect(node, &kept, &standing.owned(), events);
@@ -285,7 +286,8 @@ pub fn tell_again(object: &NodeObject, about: &About, events: Sink) {
 fn abandon(node: &mut dyn Node, standing: &Standing, object: &NodeObject, events: Sink) -> Result<Applied> {
     let journal = standing.journal.clone().ok_or_else(nothing_interrupted)?;
     stale_files::sweep_of(node, standing, &journal, events)?;
-    leave_cordon(node, &journal, object)?;
+    let awaited = awaited_before(node)?;
+    leave_cordon(node, &journal, object, awaited.as_ref())?;
     journal.end(node)?;
     retention::collect(node, &standing.receipts.iter().collect::<Vec<_>>(), &standing.owned(), events);
     let generation = standing.receipt().map(|receipt| receipt.generation);
@@ -408,8 +410,13 @@ fn cordon_before(node: &dyn Node, object: &NodeObject) -> Result<Option<State>> 
 }
 
 /// Records that a Node must still be uncordoned before its journal is deleted. Not if the Node is known to be
-/// schedulable.
-fn leave_cordon(node: &mut dyn Node, journal: &Journal, object: &NodeObject) -> Result<()> {
+/// schedulable. `awaits`: what it stays cordoned for.
+fn leave_cordon(
+    node: &mut dyn Node,
+    journal: &Journal,
+    object: &NodeObject,
+    awaits: Option<&ClusterVni>,
+) -> Result<()> {
     for id in journal.cordons() {
         if matches!(object.cordon(&id.target()), Ok(None)) {
             continue;
@@ -417,9 +424,15 @@ fn leave_cordon(node: &mut dyn Node, journal: &Journal, object: &NodeObject) -> 
         let Header { run, command, started, terms, .. } = &journal.header;
         let command = if terms.drain.is_some() { command.clone() } else { "an earlier run".into() };
         let access = terms.access.clone();
-        Cordon { node: id.target(), run: run.clone(), command, since: *started, access }.save(node)?;
+        Cordon { node: id.target(), run: run.clone(), command, since: *started, access, awaits: awaits.cloned() }
+            .save(node)?;
     }
     Ok(())
+}
+
+/// What an earlier run had left the Node cordoned for: so it is again, once this run is undone.
+fn awaited_before(node: &dyn Node) -> Result<Option<ClusterVni>> {
+    Ok(Cordon::load(node)?.and_then(|left| left.awaits))
 }
 
 /// Returns the state of an item before our first change, and saves its bytes in the store.
@@ -456,7 +469,7 @@ fn commit(mut engine: Engine<'_>, standing: &Standing) -> Result<Applied> {
     receipt.save(engine.node)?;
     engine.take_rest()?;
     let Engine { node, object, journal, changed, downtime, events, .. } = engine;
-    leave_cordon(node, &journal, object)?;
+    leave_cordon(node, &journal, object, journal.header.terms.cluster_vni.as_ref())?;
     // While the journal is there: a run that ends here does it again.
     retention::forget(node, &forgotten, events);
     if journal.header.terms.removal == Removal::default() {

@@ -8,9 +8,10 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::node_object::Access;
+use crate::facts::ApiGroup;
 use crate::fault::{Exit, Fault};
 use crate::node::{Node, STATE_DIR, record};
-use crate::values::WinPath;
+use crate::values::{Vni, WinPath};
 
 /// A Node that was schedulable before a run of ours cordoned it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,6 +26,27 @@ pub struct Cordon {
     /// How the run reached the cluster.
     #[serde(flatten)]
     pub access: Access,
+    /// It stays cordoned until then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub awaits: Option<ClusterVni>,
+}
+
+/// The VNI that the cluster must have before pods of this node reach those of others.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterVni {
+    /// The group that serves FelixConfiguration.
+    pub group: ApiGroup,
+    pub vni: Vni,
+    /// How long a run waits for it, in seconds.
+    pub limit_s: u64,
+}
+
+/// For example `FelixConfiguration to have VNI 5000`.
+impl Display for ClusterVni {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FelixConfiguration to have VNI {}", self.vni)
+    }
 }
 
 fn path() -> WinPath {
@@ -35,7 +57,8 @@ fn path() -> WinPath {
 impl Display for Cordon {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { command, run, since, node, .. } = self;
-        write!(f, "{command} (run {run}, since {since:.0}), with node {node} cordoned")
+        write!(f, "{command} (run {run}, since {since:.0}), with node {node} cordoned")?;
+        self.awaits.as_ref().map_or(Ok(()), |awaited| write!(f, ", waiting for {awaited}"))
     }
 }
 

@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::cordon::ClusterVni;
 use super::node_object::Access as ClusterAccess;
 use super::receipt::{About, Prepared};
 use crate::agent::network_backup::Route;
@@ -95,6 +96,9 @@ pub struct Terms {
     /// The files with credentials that get new contents; nothing else is changed then. Empty: the target counts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub renewed: Vec<Renewed>,
+    /// Once the change is made, the Node stays cordoned until the cluster has this VNI.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_vni: Option<ClusterVni>,
 }
 
 /// A file with credentials.

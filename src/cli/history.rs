@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::table::{lines, table};
 use crate::fault::Exit;
 use crate::node::Node;
-use crate::report::document::{History, PastRun};
+use crate::report::document::{EndedBy, History, PastRun};
 use crate::report::time::columns;
 use crate::run::app::App;
 use crate::run::{Ending, records};
@@ -24,7 +24,7 @@ pub(crate) fn run(app: &mut App) -> Result<Ending> {
             started,
             age,
             text(&run.command),
-            run.result.clone().unwrap_or_else(|| "not ended".into()),
+            run.ended(),
             run.generation.map_or_else(String::new, |generation| generation.to_string()),
         ];
         if detail {
@@ -42,7 +42,21 @@ pub(crate) fn run(app: &mut App) -> Result<Ending> {
 
 /// The recorded runs, oldest first.
 pub(super) fn recorded(node: &dyn Node) -> Result<History> {
-    let mut runs: Vec<PastRun> = records::all(node)?.iter().filter_map(past).collect();
+    let mut records = records::all(node)?;
+    records.retain(|record| record["run"].is_string());
+    let mut runs: Vec<PastRun> = records.iter().filter_map(past).collect();
+    for (run, record) in runs.iter_mut().zip(&records) {
+        run.interrupted = records::is_interrupted(node, record);
+        let ends = |other: &&Value| other["ends"]["run"] == *run.run;
+        run.ended_by = records.iter().rfind(ends).and_then(|other| {
+            let text = |value: &Value| value.as_str().map(str::to_owned);
+            Some(EndedBy {
+                run: text(&other["run"])?,
+                command: text(&other["command"])?,
+                how: text(&other["ends"]["how"])?,
+            })
+        });
+    }
     runs.sort_by(|one, other| one.run.cmp(&other.run));
     Ok(History { runs })
 }
@@ -61,5 +75,7 @@ fn past(record: &Value) -> Option<PastRun> {
         changed: result["changed"].as_bool(),
         generation: count(&result["generation"]),
         msg: text(&result["msg"]),
+        interrupted: false,
+        ended_by: None,
     })
 }

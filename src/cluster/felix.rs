@@ -62,6 +62,10 @@ struct Spec {
     vni: Option<u32>,
 }
 
+/// What to do with a node that waits for the cluster's VNI.
+const STAYS_CORDONED: &str = "the node works and stays cordoned; change the cluster's VNI, then run: calicoctl-win resume\n\
+                              or return to the VNI before: calicoctl-win resume --undo";
+
 impl Cluster {
     /// The VNI of FelixConfiguration `default`, or the default if it has none.
     ///
@@ -108,7 +112,7 @@ impl Cluster {
                         "RunCancelled",
                         "the wait for the cluster's VNI was cancelled",
                     )
-                    .hint("the node works and remains cordoned; to uncordon it: calicoctl-win resume")
+                    .hint(STAYS_CORDONED)
                     .into());
                 }
                 let said = match timeout(LOOK, heard.recv()).await {
@@ -129,9 +133,7 @@ impl Cluster {
                 events(Event::Waiting { what, elapsed: begun.elapsed(), limit });
             }
             let what = format!("FelixConfiguration does not have VNI {wanted} after {} s: {last}", limit.as_secs());
-            Err(Fault::new(Exit::FailedIncomplete, "ClusterVniNotSeen", what)
-                .hint("the node works and remains cordoned; change the cluster's VNI, then run: calicoctl-win resume")
-                .into())
+            Err(Fault::new(Exit::FailedIncomplete, "ClusterVniNotSeen", what).hint(STAYS_CORDONED).into())
         })
     }
 }

@@ -159,7 +159,7 @@ impl Page<'_> {
         section(to, "What changed lately");
         let rows = self.history.runs.iter().rev().take(10).map(|run| {
             let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "not known".to_owned());
-            let result = run.result.clone().unwrap_or_else(|| "not ended".to_owned());
+            let result = run.ended();
             let class = if result == "OK" { "" } else { "bad" };
             [
                 (run.started.map(|at| format!("{at:.0}")).unwrap_or_default(), ""),

@@ -241,6 +241,33 @@ pub struct PastRun {
     /// The generation that was current at its end.
     pub generation: Option<u32>,
     pub msg: Option<String>,
+    /// It was killed, or Windows restarted.
+    pub interrupted: bool,
+    /// The later run that ended what this one left half done.
+    pub ended_by: Option<EndedBy>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct EndedBy {
+    pub run: String,
+    pub command: String,
+    /// `finished`, `undone`, or `replaced` by another change.
+    pub how: String,
+}
+
+impl PastRun {
+    /// How it ended, for people.
+    pub fn ended(&self) -> String {
+        let mut text = match &self.result {
+            Some(result) => result.clone(),
+            None if self.interrupted => "interrupted".into(),
+            None => "not ended".into(),
+        };
+        if let Some(EndedBy { run, command, how }) = &self.ended_by {
+            text.push_str(&format!(", {how} by {command} ({run})"));
+        }
+        text
+    }
 }
 
 /// One generation of a node.

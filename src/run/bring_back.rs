@@ -8,11 +8,12 @@ use super::context::Operation;
 use super::cordon::After;
 use super::engine;
 use super::import::node_name;
+use super::open::await_address;
 use super::options::DrainFlags;
 use super::pipeline::{self, Done, Planned, Verb, report};
 use super::sources::Choice;
 use super::verb::RESUME;
-use crate::apply::converge::{self, Change, unproven};
+use crate::apply::converge::{self, Change};
 use crate::apply::cordon::Cordon;
 use crate::apply::journal::Terms;
 use crate::apply::lock::Lock;
@@ -23,6 +24,7 @@ use crate::item::{Id, State};
 use crate::node::Node;
 use crate::plan::show::Plan;
 use crate::plan::{Step, Target};
+use crate::report::event::Sink;
 
 /// The end of the run.
 pub(crate) const IS_BACK: &str = "What Calico's scripts had installed is back, as it was before the uninstall.";
@@ -39,6 +41,14 @@ pub(crate) fn is_due(node: &dyn Node) -> bool {
 /// As [`pipeline::run`]; `CameBackSince` if something of it exists again.
 pub(crate) fn run(app: &mut App) -> Result<Ending> {
     pipeline::run(&RESUME, app, &Choice::default(), gather)
+}
+
+/// The services of the scripts create the virtual switch, as ours do: the machine is without address for a moment.
+///
+/// # Errors
+/// When the node cannot be measured.
+pub(crate) fn has_address(node: &mut dyn Node, _: &Target, events: Sink<'_>) -> Result<()> {
+    await_address(node, "an address on the virtual switch of Calico's scripts", events).map(drop)
 }
 
 struct BroughtBack {
@@ -122,7 +132,7 @@ impl Verb for BroughtBack {
         let node = planned.name.parse().ok();
         let (run, terms) = (op.app.run.clone(), Terms { brings_back: true, node, ..planned.terms(op) });
         let change = Change { run: &run, command: op.row.command, target, about: None, terms, shown: Some(steps) };
-        engine::run(op, &object, |node, events| converge::apply(node, standing, &object, &change, &unproven, events))
+        engine::run(op, &object, |node, events| converge::apply(node, standing, &object, &change, &has_address, events))
     }
 
     fn after(&self) -> After {

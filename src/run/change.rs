@@ -3,6 +3,8 @@
 //! is reverted.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -28,7 +30,9 @@ use super::{drain, flannel, trial};
 use crate::agent::trial::Trial;
 use crate::apply::cancel;
 use crate::apply::converge::{self, unproven};
+use crate::apply::cordon::ClusterVni;
 use crate::apply::joining::has_joined;
+use crate::apply::journal::Terms;
 use crate::apply::lock::Lock;
 use crate::apply::standing::Applied;
 use crate::calico::kube_proxy;
@@ -281,19 +285,13 @@ impl Verb for Configured<'_> {
             Trial::forget(op.node)?;
         }
         let applied = applied?;
-        let Prepared { planned, about, cluster_facts, .. } = &self.prepared;
+        let planned = &self.prepared.planned;
         self.kube_proxy_stale = op.row.drains && self.warn_of_kube_proxy(op);
         if self.kind == Kind::First {
             works.ends_working(op, &planned.target)?;
         }
-        if let Some(limit) = self.request.cluster_vni {
-            // Until the Linux side has the same VNI, pods here reach no other node.
-            let _under_way = cancel::UnderWay::begin();
-            let (group, vni, cluster) = (cluster_facts.api_group, about.vni, op.context.cluster(op.node)?);
-            op.app.phase("cluster-vni", |app| {
-                cluster.await_vni(group, vni, limit.length(), &cancel::asked, &mut |event| app.event(&event))?;
-                Ok(((), format!("FelixConfiguration says VNI {vni}")))
-            })?;
+        if let Some(awaited) = self.awaited() {
+            await_vni(op, &awaited)?;
         }
         works.ends_ready(op, &planned.target)?;
         Ok(applied)
@@ -318,6 +316,12 @@ impl Verb for Configured<'_> {
             // The change is made, and its guard reverts it.
             true => is_made.then_some(UNTIL_REVERTED),
         }
+    }
+
+    fn ends(&self, op: &Operation<'_>) -> &'static str {
+        let same = op.context.standing.journal.as_ref();
+        let same = same.is_some_and(|journal| journal.header.target.is_same(&self.prepared.planned.target));
+        if same { "finished" } else { "replaced" }
     }
 
     fn finish(&mut self, op: &mut Operation<'_>, _: Lock, applied: Applied) -> Result<Ending> {
@@ -347,7 +351,30 @@ impl Verb for Configured<'_> {
     }
 }
 
+/// Waits until the cluster has the VNI: until the Linux side has it too, pods here reach no other node.
+///
+/// # Errors
+/// As [`crate::cluster::Cluster::await_vni`]; the Node stays cordoned.
+pub(crate) fn await_vni(op: &mut Operation<'_>, awaited: &ClusterVni) -> Result<()> {
+    let _under_way = cancel::UnderWay::begin();
+    let ClusterVni { group, vni, limit_s } = *awaited;
+    let cluster = op.context.cluster(op.node)?;
+    op.app.reporter.tell(&format!("Waiting for {awaited}, for up to {limit_s} s: until then no new pods."));
+    op.app.phase("cluster-vni", |app| {
+        let limit = Duration::from_secs(limit_s);
+        cluster.await_vni(group, vni, limit, &cancel::asked, &mut |event| app.event(&event))?;
+        Ok(((), format!("FelixConfiguration says VNI {vni}")))
+    })
+}
+
 impl Configured<'_> {
+    /// What keeps the Node cordoned once the change is made.
+    fn awaited(&self) -> Option<ClusterVni> {
+        let Prepared { about, cluster_facts, .. } = &self.prepared;
+        let limit_s = self.request.cluster_vni?.length().as_secs();
+        Some(ClusterVni { group: cluster_facts.api_group, vni: about.vni, limit_s })
+    }
+
     /// Returns the result if there is nothing to do; for an interrupted run, reports what happens to it.
     fn nothing_to_do(&self, op: &mut Operation<'_>) -> Result<Option<Done>> {
         let Prepared { planned, about, .. } = &self.prepared;
@@ -369,6 +396,9 @@ impl Configured<'_> {
             return Ok(None);
         }
         let object = planned.object(op);
+        // What is written from here on is our own record, also on the Node: no change.
+        let flag = Arc::clone(&op.app.record().changed);
+        let changed = flag.load(Relaxed);
         let generation = match standing.receipt() {
             Some(receipt) if receipt.target.is_same(&planned.target) => {
                 // The config is stored, even if it changes nothing on the node.
@@ -400,6 +430,7 @@ impl Configured<'_> {
         if found.is_some_and(|found| found.achieved.as_deref() != Some(about.settings.as_str())) {
             converge::tell_again(&object, about, &mut |event| op.app.event(&event));
         }
+        flag.store(changed, Relaxed);
         let msg =
             format!("nothing to do: Calico {} on {} is as the config says", about.calico_version, about.node_name);
         // An interrupted run may have left the Node cordoned.
@@ -422,6 +453,7 @@ impl Configured<'_> {
 
     /// Stages everything, moves the pods away, and converges; reverts what fails.
     fn apply(&mut self, op: &mut Operation<'_>, works: &Works) -> Result<Applied> {
+        let cluster_vni = self.awaited();
         let Self { prepared, kind, trial, .. } = self;
         let standing = &op.context.standing;
         // A release of ours that stays in place is not re-created, so it must be safe as it is. One that another program
@@ -444,7 +476,7 @@ impl Configured<'_> {
         let was_ready = cluster_facts.node.as_ref().and_then(health_gate::not_ready_by_others).is_none();
         let services = standing.receipt().is_some() && health_gate::disturb(&planned.steps);
         let proof = works.proof(services, was_ready && (trial.is_some() || op.row.ready.contains(kind)));
-        let (object, terms) = (planned.object(op), planned.terms(op));
+        let (object, terms) = (planned.object(op), Terms { cluster_vni, ..planned.terms(op) });
         let joined = prepared.resolved.settings.kubernetes_node.is_none() || has_joined(op.node);
         let applied = planned.apply(op, &object, Some(about), &proof, terms);
         let applied = applied.map_err(|error| kubernetes::explain(op, &planned.name, joined, error));

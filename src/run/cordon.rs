@@ -19,6 +19,7 @@ use crate::apply::converge;
 use crate::apply::cordon::Cordon;
 use crate::apply::node_object::NodeObject;
 use crate::apply::retention;
+use crate::apply::standing::Standing;
 use crate::cluster::lease::{LeaseRenewer, Validity};
 use crate::cluster::{self, CORDONED_BY, Cluster};
 use crate::fault::{Exit, Fault};
@@ -49,6 +50,11 @@ pub(crate) enum After {
 /// `UncordonFailed` when the cluster does not answer; the record stays, and CalicoNode tries again at its next start.
 pub(crate) fn end(op: &mut Operation<'_>, name: &str, after: After, keeper: Option<&LeaseRenewer>) -> Result<()> {
     let cordon = if matches!(after, After::Leave) { None } else { Cordon::load(op.node)? };
+    if let Some(cordon) = cordon.as_ref().filter(|_| !matches!(after, After::Keep(_)))
+        && waits_for_vni(op, cordon)?
+    {
+        return Ok(());
+    }
     match (after, cordon) {
         (After::UncordonAlways, None) => op.context.cluster(op.node)?.uncordon(name).map(drop),
         (After::Uncordon | After::Try, None) if op.app.record().stays_cordoned => {
@@ -75,6 +81,25 @@ pub(crate) fn end(op: &mut Operation<'_>, name: &str, after: After, keeper: Opti
             (_, released) => released,
         },
     }
+}
+
+/// Whether the Node stays cordoned, because this node has the VNI that a run waited for and the cluster has not. Tells it.
+fn waits_for_vni(op: &mut Operation<'_>, cordon: &Cordon) -> Result<bool> {
+    let Some(awaited) = &cordon.awaits else { return Ok(false) };
+    let standing = Standing::load(op.node)?;
+    let has = standing.receipt().and_then(|receipt| receipt.about.as_ref()).map(|about| about.vni);
+    let found = op.context.cluster(op.node).and_then(|cluster| cluster.felix_vni());
+    if has != Some(awaited.vni) || found.as_ref().is_ok_and(|vni| *vni == awaited.vni.get()) {
+        return Ok(false);
+    }
+    let has = found.map_or_else(|error| format!("it could not be read: {error:#}"), |vni| format!("it has {vni}"));
+    let message = format!(
+        "node {} stays cordoned, waiting for {awaited} ({has}); to wait on: {}",
+        cordon.node,
+        op.app.command("resume")
+    );
+    op.app.warn("ClusterVniNotSeen", message);
+    Ok(true)
 }
 
 fn release(op: &mut Operation<'_>, cordon: &Cordon, lease: Option<&Validity>) -> Result<()> {
@@ -180,7 +205,8 @@ fn try_left_over(app: &mut App) -> Result<String> {
     }
     // The run may have ended right after it removed its journal.
     retention::tidy(&*node, &context.standing, &mut |event| app.event(&event));
-    let Some(cordon) = Cordon::load(&*node)?.filter(|_| pending_work::is_cordoned(&*node).unwrap_or_default()) else {
+    let Some(cordon) = Cordon::load(&*node)?.filter(|_| pending_work::is_to_uncordon(&*node).unwrap_or_default())
+    else {
         return Ok("no run left the node cordoned".into());
     };
     let (mut refused, connector) = (None, app.connector.clone());

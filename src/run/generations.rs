@@ -46,6 +46,13 @@ impl<'a> From<&'a Rollback> for Restore<'a> {
     }
 }
 
+impl<'a> Restore<'a> {
+    /// The undo of a run that is made and waits for the cluster's VNI.
+    pub fn of_waiting(drain: &'a DrainFlags) -> Self {
+        Self { row: &verb::RESUME_FORMER, to: None, drains: None, drain }
+    }
+}
+
 impl<'a> From<&'a Repair> for Restore<'a> {
     fn from(args: &'a Repair) -> Self {
         Self { row: &verb::REPAIR, to: None, drains: args.no_drain.then_some(false), drain: &args.drain }
@@ -191,6 +198,11 @@ impl Verb for Restored {
         let applied = planned.apply(op, &object, Some(about), &proof, terms)?;
         works.ends_ready(op, &planned.target)?;
         Ok(applied)
+    }
+
+    /// Only a run that is made, and left the Node cordoned, is rolled back.
+    fn ends(&self, op: &Operation<'_>) -> &'static str {
+        if op.row.aim == Aim::Former { "undone" } else { "replaced" }
     }
 
     fn finish(&mut self, op: &mut Operation<'_>, _: Lock, applied: Applied) -> Result<Ending> {

@@ -36,7 +36,7 @@ pub(crate) fn run(app: &mut App) -> Result<Ending> {
         return Ending::result(RunResult::new(Exit::Ok, false, "another guard is running"));
     };
     let node = app.node()?;
-    let (interrupted, cordoned) = (pending_work::due_since_boot(&*node, None)?, pending_work::is_cordoned(&*node)?);
+    let (interrupted, cordoned) = (pending_work::due_since_boot(&*node, None)?, pending_work::is_to_uncordon(&*node)?);
     drop(node);
     if let Some(way) = interrupted {
         return end_interrupted(app, way);

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use super::app::App;
 use super::drift::drift;
-use super::verb::PREPARE;
+use super::verb::{PREPARE, RESUME};
 use super::{datastore, records};
 use crate::agent::cni_gate;
 use crate::agent::trial::Trial;
@@ -347,11 +347,16 @@ fn run_in_progress(node: &dyn Node, standing: &Standing) -> Option<RunInProgress
     let given_up = Trial::load(node).ok().flatten().is_some_and(|trial| trial.is_tried_out());
     match (lock::holder(node), &standing.journal) {
         (Some(holder), _) => Some(RunInProgress {
+            at: at.or_else(|| {
+                let left = Cordon::load(node).ok().flatten()?;
+                // Any other run replaces it.
+                let waits = left.awaits.is_some() && (left.run == holder.run || holder.command == RESUME.command);
+                waits.then(|| left.to_string())
+            }),
             run: holder.run,
             command: holder.command,
             since: holder.since,
             interrupted: false,
-            at,
         }),
         (None, Some(journal)) => Some(RunInProgress {
             run: journal.header.run.clone(),
@@ -516,7 +521,10 @@ fn judge(status: &mut NodeStatus) {
         }
     }
     if let Some(mixed) = status.mixed_vni {
-        let command = format!("reconfigure --set calicoNetwork.vxlan.vxlanVNI={}", mixed.cluster);
+        // A run that waits for the cluster's VNI ends it, in one way or the other.
+        let ends = run.is_some().then(|| repair.clone());
+        let command =
+            ends.unwrap_or_else(|| format!("reconfigure --set calicoNetwork.vxlan.vxlanVNI={}", mixed.cluster));
         status.problem("MixedVni", of_mixed_vni(mixed), command);
     }
     if let Some(RunInProgress { run, command, since, interrupted, at }) = run {

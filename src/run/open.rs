@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use jiff::Timestamp;
+use serde_json::Value;
 
 use super::app::App;
 use super::context::Context;
@@ -20,7 +21,7 @@ use crate::config::types;
 use crate::facts::NodeFacts;
 use crate::fault::{Exit, Fault};
 use crate::node::{Node, STATE_DIR, trust};
-use crate::report::event::Event;
+use crate::report::event::{Event, Sink};
 use crate::report::log::Log;
 use crate::values::WinPath;
 use crate::wait::Wait;
@@ -61,26 +62,11 @@ impl App {
     /// Waits for addresses: a run that ended while the virtual switch was being created may have left the node without
     /// them for a moment.
     fn await_addresses(&mut self, row: &Row, node: &mut dyn Node, context: &mut Context) -> Result<()> {
-        let settled = |facts: &NodeFacts| {
-            let mut addresses = facts.adapters.iter().flat_map(|adapter| &adapter.addresses).map(|net| net.addr());
-            addresses.any(|ip| !ip.is_link_local() && !ip.is_loopback())
-        };
-        if context.standing.journal.is_none() || !matches!(row.aim, Aim::Config(_)) || settled(&context.facts) {
+        if context.standing.journal.is_none() || !matches!(row.aim, Aim::Config(_)) || has_address(&context.facts) {
             return Ok(());
         }
-        let wait = Wait {
-            what: Some("an address on the virtual switch that an interrupted run began"),
-            limit: SETTLES_WITHIN,
-            pause: Duration::from_millis(500),
-            rest: &mut |node, time| {
-                node.pause(time);
-                Ok(())
-            },
-        };
-        let _without_one = wait.until(node, &mut |event| self.event(&event), |node, _, _| {
-            context.facts = node.facts().context("measure the node")?;
-            Ok(if settled(&context.facts) { Ok(()) } else { Err(String::new()) })
-        })?;
+        let what = "an address on the virtual switch that an interrupted run began";
+        context.facts = await_address(node, what, &mut |event| self.event(&event))?;
         Ok(())
     }
 
@@ -125,7 +111,10 @@ impl App {
         {
             let mut record = self.record();
             record.changing = Some(row.command);
-            record.note = records::begun(&self.run, row.command);
+            record.note = records::opened(&self.run, row.command);
+            // A run that is killed is remembered too.
+            records::keep(&records::kept(&*node, &self.run), &record.note, &Value::Null)
+                .context("write down the run")?;
             record.state = Some(state);
             record.log = Some(log.path.clone());
             record.generation = generation;
@@ -164,6 +153,34 @@ impl App {
             }
         }
     }
+}
+
+fn has_address(facts: &NodeFacts) -> bool {
+    let mut addresses = facts.adapters.iter().flat_map(|adapter| &adapter.addresses).map(|net| net.addr());
+    addresses.any(|ip| !ip.is_link_local() && !ip.is_loopback())
+}
+
+/// Waits until an adapter has an address, which a new virtual switch takes away for a moment. Returns the node as it is
+/// then, also if it has none in time.
+///
+/// # Errors
+/// When the node cannot be measured.
+pub(crate) fn await_address(node: &mut dyn Node, what: &str, events: Sink<'_>) -> Result<NodeFacts> {
+    let mut facts = node.facts().context("measure the node")?;
+    let wait = Wait {
+        what: Some(what),
+        limit: SETTLES_WITHIN,
+        pause: Duration::from_millis(500),
+        rest: &mut |node, time| {
+            node.pause(time);
+            Ok(())
+        },
+    };
+    let _without_one = wait.until(node, events, |node, _, _| {
+        facts = node.facts().context("measure the node")?;
+        Ok(if has_address(&facts) { Ok(()) } else { Err(String::new()) })
+    })?;
+    Ok(facts)
 }
 
 /// Copies a file, but not over another one.

@@ -39,7 +39,7 @@ pub(crate) fn start_guard(sandbox: Option<&Path>) -> Result<()> {
 /// # Errors
 /// When a record of ours cannot be read.
 pub(crate) fn needs_guard(node: &mut dyn Node, booted: Timestamp) -> Result<bool> {
-    Ok(lacks_guard(node)? || waits(node, booted)? || is_cordoned(node)?)
+    Ok(lacks_guard(node)? || waits(node, booted)? || is_to_uncordon(node)?)
 }
 
 /// Whether a trial is active without a guard. One that was given up is left to an administrator.
@@ -87,6 +87,15 @@ pub(crate) fn due_since_boot(node: &dyn Node, booted: Option<Timestamp>) -> Resu
 fn waits(node: &dyn Node, booted: Timestamp) -> Result<bool> {
     let at_it = lock::holder(node).is_some_and(|holder| holder.command == RESUME.command);
     Ok(!at_it && due_since_boot(node, Some(booted))?.is_some())
+}
+
+/// Whether CalicoNode has such a Node to uncordon; not before the cluster has the VNI that it waits for, which `resume`
+/// looks at.
+///
+/// # Errors
+/// As [`is_cordoned`].
+pub(crate) fn is_to_uncordon(node: &dyn Node) -> Result<bool> {
+    Ok(is_cordoned(node)? && Cordon::load(node)?.is_none_or(|left| left.awaits.is_none()))
 }
 
 /// Whether a run left the Node cordoned, with nothing half done on this machine: a finished run, or one that ended

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use anyhow::{Error, Result};
+use serde_json::json;
 
 use super::app::App;
 use super::context::Operation;
@@ -17,6 +18,7 @@ use super::sources::Choice;
 use super::verb::{Aim, Lease, Row};
 use super::{Ending, drain, engine, lease, node_result, session0};
 use crate::apply::converge::{self, Change};
+use crate::apply::cordon::Cordon;
 use crate::apply::journal::Terms;
 use crate::apply::lock::Lock;
 use crate::apply::node_object::NodeObject;
@@ -112,6 +114,11 @@ pub(crate) trait Verb {
         None
     }
 
+    /// What the change is to the interrupted run before it.
+    fn ends(&self, _: &Operation<'_>) -> &'static str {
+        "replaced"
+    }
+
     /// Reports the change.
     fn finish(&mut self, op: &mut Operation<'_>, lock: Lock, applied: Applied) -> Result<Ending>;
 }
@@ -164,11 +171,18 @@ fn go_through<V: Verb>(
     }
     session0::take_over(op.app, verb.plan())?;
     let keeper = lease::take(op, verb.node_name(), verb.lease(op))?;
+    let left = match &context.standing.journal {
+        Some(journal) => Some(journal.header.run.clone()),
+        None => Cordon::load(op.node)?.map(|cordon| cordon.run),
+    };
     let made = match verb.make(op) {
         Ok(applied) => cordon::end(op, verb.node_name(), verb.after(), keeper.as_ref()).map(|()| applied),
         Err(error) if matches!(verb.after(), After::Leave) || !row.reverts => Err(error),
         Err(error) => Err(failed(op, verb.node_name(), keeper.as_ref(), error)),
     };
+    if let (Ok(_), Some(run)) = (&made, left) {
+        op.app.record().note["ends"] = json!({ "run": run, "how": verb.ends(op) });
+    }
     if let Some(keeper) = keeper {
         tell_node(op, verb.node_name(), &made);
         lease::release(op.app, keeper, verb.leaves_lease(op, made.is_err()));

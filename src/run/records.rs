@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use crate::apply::lock;
 use crate::item::Access;
 use crate::node::{Node, STATE_DIR, record};
 use crate::values::WinPath;
@@ -33,6 +34,19 @@ pub(crate) fn begun(run: &str, command: &str) -> Value {
     // The name of the account on Windows, and on Linux in a sandbox.
     let user = ["USERNAME", "USER"].into_iter().find_map(|name| std::env::var(name).ok());
     json!({ "run": run, "command": command, "user": user, "since": Timestamp::now(), "result": null })
+}
+
+/// The same once the run has the lock: if it is killed from then on, the lock says so.
+pub(crate) fn opened(run: &str, command: &str) -> Value {
+    let mut record = begun(run, command);
+    record["locked"] = true.into();
+    record
+}
+
+/// Whether the run of a record without a result is over: it was killed, or the machine restarted.
+pub(crate) fn is_interrupted(node: &dyn Node, record: &Value) -> bool {
+    let active = lock::holder(node).is_some_and(|holder| record["run"] == *holder.run);
+    record["result"].is_null() && !active && !is_fresh(record)
 }
 
 /// Records that a run without a screen is starting.
@@ -96,7 +110,7 @@ pub(crate) fn starting(node: &dyn Node) -> Option<Value> {
 /// Whether the process of a detached run may not have taken the lock yet.
 pub(crate) fn is_fresh(record: &Value) -> bool {
     let since = record["since"].as_str().and_then(|since| since.parse::<Timestamp>().ok());
-    since.is_some_and(|since| Timestamp::now().duration_since(since).as_secs() < 30)
+    record["locked"].is_null() && since.is_some_and(|since| Timestamp::now().duration_since(since).as_secs() < 30)
 }
 
 /// Returns the record of a run; none if there is none that can be read.

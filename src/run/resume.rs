@@ -5,11 +5,13 @@ use anyhow::{Context as _, Result};
 use super::Ending;
 use super::app::App;
 use super::bring_back;
+use super::change::await_vni;
 use super::context::Operation;
 use super::cordon::After;
 use super::engine;
+use super::generations::{self, Restore};
 use super::health_gate::Works;
-use super::options::Resume;
+use super::options::{DrainFlags, Resume};
 use super::pipeline::{self, Done, Verb, report};
 use super::sources::Choice;
 use super::trial;
@@ -18,7 +20,7 @@ use super::verb::{REPAIR, RESET, RESUME, RESUME_CONFIRM, RESUME_REVERT, UNINSTAL
 use super::verify;
 use crate::agent::trial::Trial;
 use crate::apply::converge::{self, unproven};
-use crate::apply::cordon::Cordon;
+use crate::apply::cordon::{ClusterVni, Cordon};
 use crate::apply::journal::Journal;
 use crate::apply::lock::Lock;
 use crate::apply::node_object::NodeObject;
@@ -37,9 +39,13 @@ pub(crate) fn run(args: &Resume, app: &mut App) -> Result<Ending> {
     // The revert of a trial may be the run that was not finished.
     let Some(trial) = Trial::load(&*look)?.filter(Trial::is_tried_out) else {
         let brings_back = args.undo && bring_back::is_due(&*look);
+        let waits = args.undo && Journal::load(&*look)?.is_none() && awaited(Cordon::load(&*look)?.as_ref()).is_some();
         drop(look);
         if brings_back {
             return bring_back::run(app);
+        }
+        if waits {
+            return generations::run(Restore::of_waiting(&DrainFlags::default()), app);
         }
         return pipeline::run(&RESUME, app, &Choice::default(), |op| gather(args.undo, op));
     };
@@ -50,6 +56,11 @@ pub(crate) fn run(args: &Resume, app: &mut App) -> Result<Ending> {
     app.reporter.tell(&format!("Not reverted: what run {} changed on trial.", trial.run));
     app.confirm("the node", if args.undo { "Keep it?" } else { "Undo it?" }, None)?;
     if args.undo { trial::keep(app, &RESUME_CONFIRM) } else { trial::revert(app, &RESUME_REVERT) }
+}
+
+/// What the Node stays cordoned for, once a run has made its change.
+fn awaited(cordon: Option<&Cordon>) -> Option<ClusterVni> {
+    cordon?.awaits.clone()
 }
 
 /// What an earlier run left.
@@ -139,6 +150,9 @@ impl Verb for Resumed {
             (None, Some(cordon)) if keeps(cordon, &op.context.standing) => {
                 op.app.would(format!("leave node {} cordoned, since Calico is gone", cordon.node))
             }
+            (None, Some(Cordon { node, awaits: Some(awaited), .. })) => {
+                op.app.would(format!("wait for {awaited}, then uncordon node {node}"))
+            }
             (None, Some(cordon)) => op.app.would(format!("uncordon node {}", cordon.node)),
             (None, None) => op.app.done(false, "no run was interrupted".into()),
         }
@@ -146,6 +160,7 @@ impl Verb for Resumed {
 
     fn ask(&self, op: &mut Operation<'_>) -> Result<()> {
         let question = match op.context.standing.journal {
+            None if awaited(self.cordon.as_ref()).is_some() => "Wait for the cluster's VNI, and uncordon it?",
             None => "Uncordon it?",
             _ if self.undo => "Undo it?",
             _ => "Finish it?",
@@ -158,13 +173,23 @@ impl Verb for Resumed {
             return self.remove(op);
         }
         match &op.context.standing.journal {
-            Some(journal) => end(op, self.undo, journal),
+            Some(journal) => {
+                let applied = end(op, self.undo, journal)?;
+                if let Some(awaited) = journal.header.terms.cluster_vni.as_ref().filter(|_| !self.undo) {
+                    await_vni(op, awaited)?;
+                }
+                Ok(applied)
+            }
             None => self.check_uncordon(op),
         }
     }
 
     fn after(&self) -> After {
         self.outcome.after.clone().unwrap_or(After::Uncordon)
+    }
+
+    fn ends(&self, _: &Operation<'_>) -> &'static str {
+        if self.undo { "undone" } else { "finished" }
     }
 
     fn finish(&mut self, op: &mut Operation<'_>, lock: Lock, applied: Applied) -> Result<Ending> {
@@ -211,7 +236,8 @@ fn end(op: &mut Operation<'_>, undo: bool, journal: &Journal) -> Result<Applied>
     }
     if journal.header.about.is_none() {
         // What another program installed is not ours to prove.
-        return engine::run(op, &object, |node, events| converge::resume(node, standing, &object, &unproven, events));
+        let proof: converge::Proof = if standing.brings_back { &bring_back::has_address } else { &unproven };
+        return engine::run(op, &object, |node, events| converge::resume(node, standing, &object, proof, events));
     }
     let works = Works::new(op.app, true);
     // Without an earlier generation, a failed change stays in place for diagnosis.
@@ -267,6 +293,11 @@ impl Resumed {
                 .into());
         }
         self.cordon.as_ref().context("find what was interrupted")?;
+        if let Some(awaited) = awaited(self.cordon.as_ref()) {
+            self.outcome.after = Some(After::Leave);
+            await_vni(op, &awaited)?;
+            self.outcome.after = None;
+        }
         self.tell_again(op);
         let generation = receipt.map(|receipt| receipt.generation);
         Ok(Applied { changed: 1, generation, downtime: std::time::Duration::ZERO })

@@ -143,6 +143,8 @@ pub(crate) const REPAIR: Row = Row { command: "repair", aim: Aim::Current, ..ROL
 pub(crate) const RESET: Row = Row { command: "network reset", ..REPAIR };
 pub(crate) const RESUME: Row =
     Row { command: "resume", aim: Aim::Interrupted, trial: DuringTrial::IfGivenUp, ..ROLLBACK };
+/// The undo of a run that is made and waits for the cluster's VNI.
+pub(crate) const RESUME_FORMER: Row = Row { command: "resume", ..ROLLBACK };
 pub(crate) const UNINSTALL: Row = Row { command: "uninstall", aim: Aim::Nothing, trial: DuringTrial::Ends, ..ROLLBACK };
 /// Keeps a change that is on trial.
 pub(crate) const CONFIRM: Row =

@@ -47,6 +47,18 @@ pub fn of_release(version: &str) -> Vec<u8> {
 }
 
 #[test]
+fn a_bundle_that_is_left_out_or_added_changes_nothing() {
+    let lab = Lab::node();
+    lab.write("bundle.zip", of_release("v3.32.1"));
+    lab.write("node.yaml", "spec: {calico: {version: v3.32.1}}\n");
+    let _made = lab.run("install -y -c node.yaml --bundle bundle.zip").exits(0);
+    for words in ["", "--bundle bundle.zip", ""] {
+        let again = lab.run(&format!("install -y -c node.yaml {words} -o json")).exits(0).json();
+        assert_eq!((&again["status"], &again["changed"]), (&"no_changes".into(), &false.into()), "{again:#}");
+    }
+}
+
+#[test]
 fn a_bundle_makes_a_bare_machine_without_internet_a_ready_node() {
     let lab = bare();
     lab.write("bundle.zip", whole());
@@ -187,8 +199,8 @@ fn a_bundle_is_checked_on_arrival_and_never_overwritten() {
     let node = with_internet();
     let bundle = made(&node, "-c node.yaml");
     let before = fs::read(&bundle).unwrap();
-    let again = node.run("release bundle -c node.yaml --out bundle.zip -o json").exits(4).json();
-    assert_eq!(again["error"]["id"], "BundleNotMade");
+    let again = node.run("release bundle -c node.yaml --out bundle.zip -o json").exits(13).json();
+    assert_eq!(again["error"]["id"], "FileExists");
     assert!(before == fs::read(&bundle).unwrap());
     let would = node.run("release bundle -c node.yaml --out other.zip --dry-run").exits(0);
     assert!(would.stdout.contains("pack Calico v3.32.1, kubelet and kube-proxy v1.36.2 into other.zip"), "{would}");

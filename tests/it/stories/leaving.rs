@@ -114,6 +114,7 @@ fn what_the_scripts_installed_is_removed_and_comes_back() {
     assert!(shown.contains("restores the NSSM service CalicoNode"), "{shown}");
     let back = lab.run("resume --undo -y").exits(0).stdout;
     assert!(back.contains("is back, as it was before the uninstall"), "{back}");
+    assert!(lab.model().adapters.iter().all(|adapter| adapter.arriving.is_none()), "its address is back, too");
     is_as(&lab, &before);
     let nothing = lab.run("resume --undo -y").exits(0).stdout;
     assert!(nothing.contains("no run was interrupted"), "{nothing}");

@@ -1,6 +1,7 @@
 //! A running node is changed: the VNI, which needs a drain, and smaller settings, which do not.
 
 use std::fs;
+use std::process::Stdio;
 
 use calicoctl_win::node::sandbox::model::{Model, Name};
 use serde_json::{Value, json};
@@ -91,6 +92,78 @@ fn the_node_stays_drained_until_the_cluster_has_its_vni() {
     let _done = lab.run("resume -y").exits(0);
     assert_eq!((cordoned(&lab), standing(&lab)), (false, healthy(5000)));
     let _at_once = lab.run("reconfigure -y --set services.felixLogSeverity=debug --wait-for-cluster-vni").exits(0);
+}
+
+/// A run that waits for FelixConfiguration has made its change: only its Node is not schedulable yet.
+#[test]
+fn a_wait_for_the_clusters_vni_that_was_ended_is_resumed_or_undone_whole() {
+    let felix = |lab: &Lab, vni: u64| {
+        lab.edit_object("felixconfigurations.crd.projectcalico.org", "default", |felix| {
+            felix["spec"]["vxlanVNI"] = vni.into();
+        });
+    };
+    let waiting = || {
+        let lab = Lab::installed();
+        let _over = lab.run(&format!("{VNI} --wait-for-cluster-vni=1s")).exits(10);
+        lab
+    };
+    let lab = waiting();
+    let shown = lab.run("status").exits(12).stdout;
+    assert!(shown.contains("with node win-a1 cordoned, waiting for FelixConfiguration to have VNI 5000"), "{shown}");
+    assert!(!shown.contains("vxlanVNI=4096"), "{shown}");
+    let _still = lab.run("resume -y").exits(10);
+    assert!(cordoned(&lab) && standing(&lab).1 == 5000);
+    let nothing = lab.run("apply -y").exits(0).screen();
+    assert!(cordoned(&lab) && nothing.contains("stays cordoned, waiting for FelixConfiguration"), "{nothing}");
+
+    let undone = lab.run("resume --undo -y").exits(0).stdout;
+    assert!(undone.contains("win-a1 is as generation 1 made it"), "{undone}");
+    assert_eq!((cordoned(&lab), standing(&lab)), (false, healthy(4096)));
+
+    let lab = waiting();
+    felix(&lab, 5000);
+    let _done = lab.run("resume -y").exits(0);
+    assert_eq!((cordoned(&lab), standing(&lab)), (false, healthy(5000)));
+
+    // An undo that was ended is undone to the wait.
+    let lab = waiting();
+    let _ended = lab.fails_at("put network Calico=exit-after", "resume --undo -y").exits(137);
+    let _back = lab.run("resume --undo -y").exits(0);
+    assert!(cordoned(&lab) && standing(&lab).1 == 5000);
+    let _undone = lab.run("resume --undo -y").exits(0);
+    assert_eq!((cordoned(&lab), standing(&lab)), (false, healthy(4096)));
+
+    // The change itself was ended.
+    let lab = Lab::installed();
+    let _killed = lab.fails_at("put network Calico=exit-after", &format!("{VNI} --wait-for-cluster-vni=1s")).exits(137);
+    let _made = lab.run("resume -y").exits(10);
+    assert!(cordoned(&lab) && standing(&lab).1 == 5000);
+    let _undone = lab.run("resume --undo -y").exits(0);
+    assert_eq!((cordoned(&lab), standing(&lab)), (false, healthy(4096)));
+}
+
+#[test]
+fn status_says_what_a_run_in_progress_waits_for() {
+    let lab = Lab::installed();
+    let mut command = lab.command(&format!("{VNI} --wait-for-cluster-vni=10m --sandbox node"));
+    let mut waiting = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let shown = loop {
+        assert!(waiting.try_wait().unwrap().is_none(), "it waits");
+        let shown = lab.run("status").stdout;
+        if shown.contains("FelixConfiguration to have") {
+            break shown;
+        }
+    };
+    assert!(shown.contains("! in progress: reconfigure (run "), "{shown}");
+    assert!(!shown.contains("vxlanVNI=4096") && !shown.contains("--undo"), "{shown}");
+    waiting.kill().unwrap();
+    let _killed = waiting.wait().unwrap();
+    let shown = lab.run("status").exits(12).stdout;
+    assert!(shown.contains("! interrupted: reconfigure (run ") && shown.contains("resume --undo"), "{shown}");
+    let _undone = lab.run("resume --undo -y").exits(0);
+    assert_eq!((cordoned(&lab), standing(&lab)), (false, healthy(4096)));
+    let shown = lab.run("history").exits(0).stdout;
+    assert!(shown.contains("reconfigure  interrupted, undone by resume (20"), "{shown}");
 }
 
 /// Defect B20: settings were lost when another one was changed.

@@ -21,7 +21,19 @@ fn history_shows_every_run_and_its_result() {
         .iter()
         .map(|run| (run["command"].as_str().unwrap(), run["result"].as_str().unwrap_or("not ended")))
         .collect();
-    assert_eq!(ends, [("install", "OK"), ("service restart", "FAILED")]);
+    assert_eq!(ends, [("install", "OK"), ("service restart", "FAILED"), ("uninstall", "not ended")]);
+    assert_eq!([0, 1, 2].map(|at| runs[at]["interrupted"] == true), [false, false, true]);
+    let _status_of_a_killed_run = lab.run(&format!("status --run {}", runs[2]["run"].as_str().unwrap())).exits(12);
+    assert_eq!(lab.status()["run"]["interrupted"], true);
+    let _undone = lab.run("resume --undo -y").exits(0);
+    let runs = history(&lab);
+    assert_eq!(
+        runs[2]["ended_by"],
+        json!({ "run": runs[3]["run"], "command": "resume", "how": "undone" }),
+        "{runs:#?}"
+    );
+    let shown = lab.run("history").exits(0).stdout;
+    assert!(shown.contains("interrupted, undone by resume (20"), "{shown}");
     assert_eq!(
         (&runs[0]["user"], &runs[0]["generation"], &runs[0]["changed"]),
         (&json!("Alice"), &json!(1), &json!(true))
@@ -51,4 +63,13 @@ fn the_applied_config_is_shown_and_compared() {
     assert!(applied.contains("\n  services:\n") && applied.contains("\n    felixLogSeverity: debug\n"), "{applied}");
     let none = Lab::node().run("config show --applied -o json").exits(16).json();
     assert_eq!(none["error"]["id"], "NotInstalled");
+}
+
+/// A template whose value was empty.
+#[test]
+fn a_config_that_is_null_is_as_empty_as_an_empty_file() {
+    let lab = Lab::new();
+    lab.write("null.yaml", "null\n");
+    let refused = lab.bare("config validate null.yaml -o json").exits(4).json();
+    assert_eq!(refused["error"]["id"], "ConfigUnreadable", "{refused:#}");
 }
