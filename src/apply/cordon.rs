@@ -31,7 +31,7 @@ pub struct Cordon {
     pub awaits: Option<ClusterVni>,
 }
 
-/// The VNI that the cluster must have before pods of this node reach those of others.
+/// The VNI that the cluster must have before pods of this node reach those of other nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterVni {

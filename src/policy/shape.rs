@@ -16,8 +16,8 @@ enum Shape {
     Protocol,
     /// A name, a number or a range, from this number on.
     Port(u64),
-    Each(&'static Shape),
-    Fields(&'static [(&'static str, Shape)]),
+    Each(&'static Self),
+    Fields(&'static [(&'static str, Self)]),
 }
 
 const TYPES: Shape = Each(&OneOf(&["Ingress", "Egress"]));

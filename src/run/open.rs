@@ -160,7 +160,7 @@ fn has_address(facts: &NodeFacts) -> bool {
     addresses.any(|ip| !ip.is_link_local() && !ip.is_loopback())
 }
 
-/// Waits until an adapter has an address, which a new virtual switch takes away for a moment. Returns the node as it is
+/// Waits until an adapter has an address, which a new virtual switch removes for a moment. Returns the node as it is
 /// then, also if it has none in time.
 ///
 /// # Errors

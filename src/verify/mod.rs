@@ -49,7 +49,7 @@ enum Asked {
 pub struct Scene<'a> {
     pub node: &'a mut dyn Node,
     pub status: NodeStatus,
-    /// A run is half done: it must be ended before anything else can be mended.
+    /// A run is half done: it must be ended before anything else can be fixed.
     pub interrupted: bool,
     /// The current generation.
     pub receipt: &'a Receipt,

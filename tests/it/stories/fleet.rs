@@ -124,7 +124,7 @@ fn a_canary_without_a_node_and_an_image_that_is_none_are_told() {
     }
 }
 
-/// Kubernetes goes on with the rollout: only `fleet status` shows how.
+/// Kubernetes continues the rollout: only `fleet status` shows how.
 #[test]
 fn an_apply_that_ends_early_names_fleet_status() {
     let lab = Lab::installed();
