@@ -171,7 +171,7 @@ fn go_through<V: Verb>(
     }
     session0::take_over(op.app, verb.plan())?;
     let keeper = lease::take(op, verb.node_name(), verb.lease(op))?;
-    let left = match &context.standing.journal {
+    let left = match &op.context.standing.journal {
         Some(journal) => Some(journal.header.run.clone()),
         None => Cordon::load(op.node)?.map(|cordon| cordon.run),
     };
