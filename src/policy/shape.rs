@@ -195,13 +195,13 @@ mod tests {
                 "egress": [{"action": "deny", "protocol": "TPC", "destination": {"ports": [99999, "9:1", "http", "80:90"]}}],
             }))),
             @r#"
+        spec.types[0]: `ingress` is none of Ingress, Egress -> Ingress
+        spec.ingres: there is no such field -> ingress
         spec.doNotTrack: there is no such field
         spec.egress[0].action: `deny` is none of Allow, Deny, Log, Pass -> Deny
+        spec.egress[0].protocol: "TPC" is no protocol -> TCP
         spec.egress[0].destination.ports[0]: 99999 is no port from 0 to 65535
         spec.egress[0].destination.ports[1]: "9:1" is no port from 0 to 65535
-        spec.egress[0].protocol: "TPC" is no protocol -> TCP
-        spec.ingres: there is no such field -> ingress
-        spec.types[0]: `ingress` is none of Ingress, Egress -> Ingress
         "#
         );
         insta::assert_snapshot!(
