@@ -179,7 +179,7 @@ fn a_purge_is_confirmed_by_the_name_of_the_node() {
     let before = lab.picture_without_state();
     for (answer, code) in [("y", 130), ("win-a2", 130), ("win-a1", 0)] {
         let mut terminal = Terminal::of(&lab.command("uninstall --purge --color never --sandbox node"));
-        terminal.shows("lose their network.");
+        terminal.shows("continue:");
         terminal.types(answer);
         let (ended, shown) = terminal.end();
         // It is longer than a row of the screen.
