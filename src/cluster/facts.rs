@@ -246,38 +246,41 @@ async fn find_namespace(candidates: Vec<(&str, Question<Option<ServiceAccount>>)
     Ok(None)
 }
 
-/// A pending request. [`Api::settle`] ends those that nobody awaits.
-struct Question<T>(JoinHandle<Result<T, Failure>>);
+/// A pending request; none if it is not made. [`Api::settle`] ends those that nobody awaits.
+struct Question<T>(Option<JoinHandle<Result<T, Failure>>>);
 
 impl<T> Question<T> {
     async fn answer(self) -> Result<T, Failure> {
-        self.0.await.expect("the task does not panic, and nobody aborts it")
+        match self.0 {
+            Some(pending) => pending.await.expect("the task does not panic, and nobody aborts it"),
+            None => Err(Failure::not_asked()),
+        }
     }
 }
 
 /// A question of checks: without them it is not asked.
-fn if_checked<T: Send + 'static>(checks: bool, ask: impl FnOnce() -> Question<T>) -> Question<T> {
-    if checks { ask() } else { Question(tokio::spawn(async { Err(Failure::not_asked()) })) }
+fn if_checked<T>(checks: bool, ask: impl FnOnce() -> Question<T>) -> Question<T> {
+    if checks { ask() } else { Question(None) }
 }
 
 fn ask<T: DeserializeOwned + Send + 'static>(api: &Arc<Api>, path: String) -> Question<Option<T>> {
     let api = Arc::clone(api);
-    Question(tokio::spawn(async move { api.get(&path).await }))
+    Question(Some(tokio::spawn(async move { api.get(&path).await })))
 }
 
 fn ask_all<T: DeserializeOwned + Send + 'static>(api: &Arc<Api>, path: String) -> Question<Vec<T>> {
     let api = Arc::clone(api);
-    Question(tokio::spawn(async move { api.list(&path).await }))
+    Question(Some(tokio::spawn(async move { api.list(&path).await })))
 }
 
 fn ask_metadata<T: DeserializeOwned + Send + 'static>(api: &Arc<Api>, path: String) -> Question<Vec<T>> {
     let api = Arc::clone(api);
-    Question(tokio::spawn(async move { api.list_metadata(&path).await }))
+    Question(Some(tokio::spawn(async move { api.list_metadata(&path).await })))
 }
 
 fn ask_identity(api: &Arc<Api>) -> Question<Option<Identity>> {
     let api = Arc::clone(api);
-    Question(tokio::spawn(async move { identity::ask(&api).await }))
+    Question(Some(tokio::spawn(async move { identity::ask(&api).await })))
 }
 
 /// Whether `crd.projectcalico.org/v1` and `projectcalico.org/v3` are served.
@@ -294,10 +297,10 @@ pub(super) const fn calico_group(old: bool, new: bool) -> ApiGroup {
 /// Whether a version of a group is served.
 fn served(api: &Arc<Api>, group: &'static str, version: &'static str) -> Question<bool> {
     let api = Arc::clone(api);
-    Question(tokio::spawn(async move {
+    Question(Some(tokio::spawn(async move {
         let versions = served_versions(&api, group).await?;
         Ok(versions.iter().any(|one| one == version))
-    }))
+    })))
 }
 
 /// The versions of a group. Only the server's own "404 page not found" means none.

@@ -33,7 +33,7 @@ pub(super) type OfAdmins = (Kind, &'static str, Result<Vec<Policy>, Failure>);
 /// Asks for those of each kind that the cluster serves.
 pub(super) fn ask_of_admins(api: &Arc<Api>) -> Question<Vec<OfAdmins>> {
     let api = Arc::clone(api);
-    Question(tokio::spawn(async move {
+    Question(Some(tokio::spawn(async move {
         let versions = served_versions(&api, ADMINS).await?;
         let mut found = Vec::new();
         for (kind, version, plural) in
@@ -42,7 +42,7 @@ pub(super) fn ask_of_admins(api: &Arc<Api>) -> Question<Vec<OfAdmins>> {
             found.push((kind, plural, api.list(&path(["apis", ADMINS, version, plural])).await));
         }
         Ok(found)
-    }))
+    })))
 }
 
 pub(super) fn count(policies: &[Policy]) -> PolicyFacts {

@@ -543,13 +543,14 @@ fn a_kubeadm_cluster_with_etcd_and_vxlan_needs_one_config_file() {
 }
 
 #[test]
-fn a_named_namespace_is_not_looked_up() {
+fn a_named_namespace_is_the_only_one_that_is_looked_at() {
     let lab = Lab::node();
     let there = lab.run("plan -o json --calico-namespace kube-system").exits(0);
     assert_eq!(there.json()["kind"], "Plan");
-    let absent = lab.run("install -y -o json --calico-namespace kube-system").exits(7).json();
-    assert_eq!(absent["error"]["id"], "ServiceAccountMissing", "{absent:#}");
-    assert!(absent["error"]["what"].as_str().unwrap().contains("namespace kube-system"), "{absent:#}");
+    let absent = lab.run("install -y -o json --calico-namespace kube-system").exits(3).json();
+    let check = &absent["error"]["checks"][0];
+    assert_eq!(check["id"], "CalicoServiceAccount", "{absent:#}");
+    assert_eq!(check["detail"], "there is no service account calico-node in kube-system", "{absent:#}");
 }
 
 /// The power fails in the middle of it.

@@ -380,6 +380,7 @@ fn kubelet_restarts_only_for_what_it_reads() {
     services-start: CalicoFelix, kube-proxy
     cni-conf: C:\Program Files\containerd\cni\conf\10-calico.conf
     annotate: node win-a1 carries the digest of its settings
+    uncordon: node win-a1 is uncordoned
     ");
     insta::assert_snapshot!(change("services.felixLogSeverity=debug"), @r"
     files: C:\CalicoWindows\config.ps1
