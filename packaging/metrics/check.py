@@ -117,7 +117,9 @@ def rollout(sandbox):
                   "initContainerStatuses": [{"state": {"terminated": ended}}]}
         if number > 1:
             cause = 'result: {"id": "Odd", "what": "w"}' if number == 2 else ODD
-            status = {"initContainerStatuses": [{"lastState": {"terminated": {"exitCode": 9, "message": cause}}}]}
+            ended = {"exitCode": 9, "message": cause}
+            # A run without a result is a failure after five tries.
+            status = {"initContainerStatuses": [{"restartCount": 4, "lastState": {"terminated": ended}}]}
         objects.append(("pods", {
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": f"all-{number}", "labels": of_wave, "annotations": revision, **at},

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use windows_sys::Win32::Foundation::SYSTEMTIME;
 use windows_sys::Win32::Globalization::{DATE_SHORTDATE, GetDateFormatEx, GetTimeFormatEx};
-use windows_sys::Win32::System::Time::SystemTimeToTzSpecificLocalTimeEx;
+use windows_sys::Win32::System::Time::SystemTimeToTzSpecificLocalTime;
 
 use crate::node::windows::wide::wide;
 
@@ -34,11 +34,11 @@ fn universal(time: Timestamp) -> Option<SYSTEMTIME> {
     })
 }
 
-/// The same in this machine's zone, by the rules that it has in that year.
+/// The same in this machine's zone, by its rules of today.
 fn in_zone(universal: &SYSTEMTIME) -> Option<SYSTEMTIME> {
     let mut local = *universal;
     // SAFETY: no zone means the machine's; both times outlive the call.
-    let known = unsafe { SystemTimeToTzSpecificLocalTimeEx(ptr::null(), universal, &raw mut local) };
+    let known = unsafe { SystemTimeToTzSpecificLocalTime(ptr::null(), universal, &raw mut local) };
     (known != 0).then_some(local)
 }
 
