@@ -45,11 +45,9 @@ pub fn comes_later(target: &Target, steps: &[Step]) -> bool {
 /// When the node cannot be read.
 pub fn set(node: &dyn Node, target: &mut Target) -> Result<Option<Vec<u8>>> {
     let Some(service) = theirs(target) else { return Ok(None) };
-    let vip = match is_needed(target) {
-        true => node.endpoints().context("look for kube-proxy's source VIP")?.into_iter(),
-        false => Vec::new().into_iter(),
-    };
-    let vip = vip.filter(|endpoint| endpoint.is_the_hosts()).find_map(|endpoint| endpoint.ip);
+    let endpoints =
+        if is_needed(target) { node.endpoints().context("look for kube-proxy's source VIP")? } else { Vec::new() };
+    let vip = endpoints.into_iter().filter(|endpoint| endpoint.is_the_hosts()).find_map(|endpoint| endpoint.ip);
     let Some(path) = kube_proxy::config_file(service) else {
         if let Some(vip) = vip {
             let wanted = Box::new(kube_proxy::with_source_vip(service, vip));

@@ -42,32 +42,31 @@ pub(crate) fn run(app: &mut App) -> Result<Ending> {
 
 /// The recorded runs, oldest first.
 pub(super) fn recorded(node: &dyn Node) -> Result<History> {
-    let mut records = records::all(node)?;
-    records.retain(|record| record["run"].is_string());
-    let mut runs: Vec<PastRun> = records.iter().filter_map(past).collect();
-    for (run, record) in runs.iter_mut().zip(&records) {
-        run.interrupted = records::is_interrupted(node, record);
-        let ends = |other: &&Value| other["ends"]["run"] == *run.run;
-        run.ended_by = records.iter().rfind(ends).and_then(|other| {
-            let text = |value: &Value| value.as_str().map(str::to_owned);
-            Some(EndedBy {
-                run: text(&other["run"])?,
-                command: text(&other["command"])?,
-                how: text(&other["ends"]["how"])?,
-            })
-        });
-    }
+    let records = records::all(node)?;
+    let mut runs: Vec<PastRun> = records.iter().filter_map(|record| past(node, record, &records)).collect();
     runs.sort_by(|one, other| one.run.cmp(&other.run));
     Ok(History { runs })
 }
 
-/// Parses a run's record, written when it began or ended.
-fn past(record: &Value) -> Option<PastRun> {
-    let text = |value: &Value| value.as_str().map(str::to_owned);
+fn text(value: &Value) -> Option<String> {
+    value.as_str().map(str::to_owned)
+}
+
+/// The run that ended this one, which was interrupted, by the record of the former.
+fn ended_by(ending: &Value) -> Option<EndedBy> {
+    let how = text(&ending["ends"]["how"])?;
+    Some(EndedBy { run: text(&ending["run"])?, command: text(&ending["command"])?, how })
+}
+
+/// Parses a run's record, written when it began or ended. `all`: the records of all runs.
+fn past(node: &dyn Node, record: &Value, all: &[Value]) -> Option<PastRun> {
+    let run = text(&record["run"])?;
     let result = &record["result"];
     let count = |value: &Value| value.as_u64().and_then(|number| u32::try_from(number).ok());
     Some(PastRun {
-        run: text(&record["run"])?,
+        interrupted: records::is_interrupted(node, record),
+        ended_by: all.iter().rfind(|other| other["ends"]["run"] == *run).and_then(ended_by),
+        run,
         command: text(&record["command"]),
         user: text(&record["user"]),
         started: text(&record["since"]).and_then(|at| at.parse().ok()),
@@ -75,7 +74,5 @@ fn past(record: &Value) -> Option<PastRun> {
         changed: result["changed"].as_bool(),
         generation: count(&result["generation"]),
         msg: text(&result["msg"]),
-        interrupted: false,
-        ended_by: None,
     })
 }

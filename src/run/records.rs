@@ -45,8 +45,8 @@ pub(crate) fn opened(run: &str, command: &str) -> Value {
 
 /// Whether the run of a record without a result is over: it was killed, or the machine restarted.
 pub(crate) fn is_interrupted(node: &dyn Node, record: &Value) -> bool {
-    let active = lock::holder(node).is_some_and(|holder| record["run"] == *holder.run);
-    record["result"].is_null() && !active && !is_fresh(record)
+    let active = || lock::holder(node).is_some_and(|holder| record["run"] == *holder.run);
+    record["result"].is_null() && !active() && !is_fresh(record)
 }
 
 /// Records that a run without a screen is starting.

@@ -18,6 +18,7 @@ mod real;
 mod reference;
 mod review;
 mod stories;
+mod tar;
 mod tokens;
 mod words;
 

@@ -21,6 +21,9 @@ mod picture;
 mod seed;
 mod stories;
 #[cfg(not(windows))]
+#[path = "../it/tar.rs"]
+mod tar;
+#[cfg(not(windows))]
 #[path = "../it/tokens.rs"]
 mod tokens;
 mod wine_rows;

@@ -1,36 +1,22 @@
 //! A machine without a container runtime becomes a node: containerd from its own archive, then kubelet and kube-proxy.
 
 use std::fs;
-use std::io::Write as _;
 
 use calicoctl_win::values::Sha256;
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use serde_json::{Value, json};
 
 use super::kubernetes::{bare, is_ready};
 use crate::lab::Lab;
+use crate::tar::tar_gz;
 
 const FOLDER: &str = "C/Program Files/containerd";
 const PROGRAMS: [&str; 3] = ["containerd.exe", "containerd-shim-runhcs-v1.exe", "ctr.exe"];
 
 /// containerd's own archive of a version, and its digest.
 pub fn archive(version: &str) -> (Vec<u8>, String) {
-    let mut gz = GzEncoder::new(Vec::new(), Compression::fast());
-    for name in PROGRAMS {
-        let bytes = format!("Stand-in for containerd Windows {version}, {name}");
-        let mut block = [0; 512];
-        let path = format!("bin/{name}");
-        block[..path.len()].copy_from_slice(path.as_bytes());
-        block[124..135].copy_from_slice(format!("{:011o}", bytes.len()).as_bytes());
-        block[156] = b'0';
-        block[257..262].copy_from_slice(b"ustar");
-        gz.write_all(&block).unwrap();
-        gz.write_all(bytes.as_bytes()).unwrap();
-        gz.write_all(&vec![0; bytes.len().wrapping_neg() % 512]).unwrap();
-    }
-    gz.write_all(&[0; 1024]).unwrap();
-    let bytes = gz.finish().unwrap();
+    let programs =
+        PROGRAMS.map(|name| (format!("bin/{name}"), format!("Stand-in for containerd Windows {version}, {name}")));
+    let bytes = tar_gz(programs.iter().map(|(path, text)| (path.as_str(), text.as_bytes())));
     let sha256 = Sha256::of(&bytes).to_string();
     (bytes, sha256)
 }

@@ -1,45 +1,28 @@
 //! A machine without a container runtime gets containerd from its own archive, and is without it again.
 
 use std::fs;
-use std::io::Write as _;
-
-use flate2::Compression;
-use flate2::write::GzEncoder;
 
 use crate::house::{House, SOON, standin};
 use crate::machine::eventually;
 use crate::picture::Picture;
+use crate::tar::tar_gz;
 
 const FOLDER: &str = "Program Files/containerd";
 
 /// containerd's own archive, with a stand-in.
 fn archive() -> Vec<u8> {
-    let mut gz = GzEncoder::new(Vec::new(), Compression::fast());
-    let programs: [(&str, &[u8]); 3] = [
-        ("containerd.exe", standin("containerd.exe")),
-        ("containerd-shim-runhcs-v1.exe", b"a shim"),
-        ("ctr.exe", b"a client"),
-    ];
-    for (name, bytes) in programs {
-        let mut block = [0; 512];
-        let path = format!("bin/{name}");
-        block[..path.len()].copy_from_slice(path.as_bytes());
-        block[124..135].copy_from_slice(format!("{:011o}", bytes.len()).as_bytes());
-        block[156] = b'0';
-        block[257..262].copy_from_slice(b"ustar");
-        gz.write_all(&block).unwrap();
-        gz.write_all(bytes).unwrap();
-        gz.write_all(&vec![0; bytes.len().wrapping_neg() % 512]).unwrap();
-    }
-    gz.write_all(&[0; 1024]).unwrap();
-    gz.finish().unwrap()
+    tar_gz([
+        ("bin/containerd.exe", standin("containerd.exe")),
+        ("bin/containerd-shim-runhcs-v1.exe", b"a shim".as_slice()),
+        ("bin/ctr.exe", b"a client"),
+    ])
 }
 
 /// A node with kubelet and kube-proxy of another product, and without containerd.
 fn without_runtime() -> Option<House> {
     let house = House::new()?;
     house.machine.run_program("sc", &["stop", "containerd"]);
-    eventually("containerd to end", SOON, || house.machine.processes_of("containerd.exe").is_empty().then_some(()));
+    house.machine.until_gone("containerd.exe");
     house.sc(&["delete", "containerd"]);
     for name in ["containerd.exe", "config.toml"] {
         fs::remove_file(house.machine.c(FOLDER).join(name)).unwrap();
