@@ -18,7 +18,6 @@ use crate::run::Ending;
 use crate::run::app::App;
 use crate::run::checks::{self, tell};
 use crate::run::context::{Context, Known, gather};
-use crate::run::open::Opened;
 use crate::run::sources::Choice;
 use crate::run::verb::PREFLIGHT;
 use crate::selftest::report::RowReport;
@@ -134,7 +133,7 @@ fn fix(app: &mut App, round: &Round) -> Result<bool> {
     }
     drop(node);
     if !fixes.is_empty() {
-        let Opened { mut node, lock: _lock, .. } = app.open(&PREFLIGHT, &Choice::default())?;
+        let (mut node, _) = app.open(&PREFLIGHT, &Choice::default())?;
         for fix in &fixes {
             if let Fix::StartService(name) = fix {
                 node.put(&Id::Running(name.clone()), Some(&State::Running)).context("fix what a check found")?;

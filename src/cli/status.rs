@@ -106,15 +106,16 @@ fn one_run(app: &mut App, args: &Status, run: &str) -> Result<Ending> {
     let what = format!("run {run} to end");
     let wait = Wait { what: Some(&what), limit, pause: LOOK, rest: &mut wait::sleep };
     wait_for(app, &mut *node, wait, |_, node| {
+        // A run that has just started has not taken the lock yet.
+        let starts = records::find(node, run)?.is_some_and(|record| records::is_fresh(&record));
+        let active = lock::holder(node).is_some_and(|holder| holder.run == run);
+        // After the lock: a run that has released it has written down its result.
         record = records::find(node, run)?;
         if record.as_ref().is_some_and(|record| !record["result"].is_null()) {
             return Ok(true);
         }
         journal = Journal::load(node)?.filter(|journal| journal.header.run == run);
-        let active = lock::holder(node).is_some_and(|holder| holder.run == run);
-        // A run that has just started has not taken the lock yet.
-        let starts = !active && journal.is_none() && record.as_ref().is_some_and(records::is_fresh);
-        state = match (active || starts, &journal) {
+        state = match (active || starts && journal.is_none(), &journal) {
             (true, _) => "running",
             (false, Some(_)) => "interrupted",
             (false, None) if known.is_some() => "lost",

@@ -17,6 +17,7 @@ use super::options::Global;
 use super::sandbox_env::SandboxEnv;
 use super::stdin::Stdin;
 use super::{Ending, ctrl_c, records};
+use crate::apply::lock::Lock;
 use crate::apply::steps::{GONE_WITH_REBOOT, STAYS_CORDONED};
 use crate::fault::{Exit, Fault};
 use crate::node::{Node, STATE_DIR};
@@ -34,6 +35,8 @@ pub(crate) struct App {
     pub run: String,
     pub reporter: Reporter,
     pub connector: Connector,
+    /// Held by a run that changes the node, until it has written down how it ended.
+    pub lock: Option<Lock>,
     record: Arc<Mutex<Record>>,
 }
 
@@ -49,7 +52,7 @@ impl App {
         let connector = Connector { env: None, changed: Arc::clone(&record.changed), asks };
         let run = reporter.run().to_owned();
         let stdin = Rc::default();
-        Self { global, args, stdin, run, reporter, connector, record: Arc::new(Mutex::new(record)) }
+        Self { global, args, stdin, run, reporter, connector, lock: None, record: Arc::new(Mutex::new(record)) }
     }
 
     /// This command line, for a process that carries it out as a run of this name.
@@ -236,6 +239,8 @@ impl App {
         };
         let record = self.record().clone();
         record.close(&mut result, self.reporter.failed_phase, &mut self.reporter.log);
+        self.lock = None;
+        record.tell_event_log(&result);
         // A detached run that did not get the node: its result is looked for under its name all the same.
         if let (Some(run), None) = (self.global.detached_run.clone(), &record.state)
             && let Ok(node) = self.node()

@@ -16,7 +16,6 @@ use super::verb::RESUME;
 use crate::apply::converge::{self, Change};
 use crate::apply::cordon::Cordon;
 use crate::apply::journal::Terms;
-use crate::apply::lock::Lock;
 use crate::apply::standing::{Applied, Standing};
 use crate::apply::store;
 use crate::fault::{Exit, Fault};
@@ -139,7 +138,7 @@ impl Verb for BroughtBack {
         After::Leave
     }
 
-    fn finish(&mut self, op: &mut Operation<'_>, _: Lock, applied: Applied) -> Result<Ending> {
+    fn finish(&mut self, op: &mut Operation<'_>, applied: Applied) -> Result<Ending> {
         op.app.reporter.tell(IS_BACK);
         let next = vec![op.app.command("status")];
         report(op, Done { generation: None, ..Done::new(&applied, IS_BACK.into(), next) })

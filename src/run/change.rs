@@ -33,7 +33,6 @@ use crate::apply::converge::{self, unproven};
 use crate::apply::cordon::ClusterVni;
 use crate::apply::joining::has_joined;
 use crate::apply::journal::Terms;
-use crate::apply::lock::Lock;
 use crate::apply::standing::Applied;
 use crate::calico::kube_proxy;
 use crate::config::spec::Mode;
@@ -324,7 +323,7 @@ impl Verb for Configured<'_> {
         if same { "finished" } else { "replaced" }
     }
 
-    fn finish(&mut self, op: &mut Operation<'_>, _: Lock, applied: Applied) -> Result<Ending> {
+    fn finish(&mut self, op: &mut Operation<'_>, applied: Applied) -> Result<Ending> {
         self.warn_of_config(op);
         if op.row.replaces_flannel && self.prepared.resolved.settings.services.start {
             // The migration is made, whatever this says.

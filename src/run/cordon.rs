@@ -8,7 +8,6 @@ use backon::{BackoffBuilder as _, ExponentialBuilder};
 
 use super::app::App;
 use super::context::{Context, Operation};
-use super::open::Opened;
 use super::sources::Choice;
 use super::trusted_kubeconfigs::{as_program, programs_kubeconfigs};
 use super::verb::LEFT_CORDONED;
@@ -179,7 +178,8 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 pub(crate) fn release_left_over(app: &mut App) -> Result<Ending> {
     let mut pauses = growing(Duration::from_secs(1), Duration::from_secs(60)).take(TRIES - 1);
     loop {
-        let error = match try_left_over(app) {
+        // Until the next try, others may have the lock.
+        let error = match try_left_over(app).inspect_err(|_| app.lock = None) {
             Ok(message) => return Ending::result(RunResult::new(Exit::Ok, true, message)),
             Err(error) => error,
         };
@@ -198,7 +198,7 @@ pub(crate) fn release_left_over(app: &mut App) -> Result<Ending> {
 }
 
 fn try_left_over(app: &mut App) -> Result<String> {
-    let Opened { mut node, context, lock: _lock } = app.open(&LEFT_CORDONED, &Choice::default())?;
+    let (mut node, context) = app.open(&LEFT_CORDONED, &Choice::default())?;
     if pending_work::is_cordoned(&*node)? && context.standing.is_draining() {
         let events = &mut |event| app.event(&event);
         converge::undo(&mut *node, &context.standing, &NodeObject::unknown(), events)?;

@@ -138,7 +138,10 @@ impl Record {
         if let (Err(error), Some(log)) = (self.keep(result), log) {
             log.line(Timestamp::now(), "WARN", &format!("{error:#}"));
         }
-        // Nothing about a sandbox is written to this machine's Event Log.
+    }
+
+    /// Writes how a change ended to the Windows Event Log; nothing about a sandbox.
+    pub fn tell_event_log(&self, result: &RunResult) {
         if let (Some(command), None) = (self.changing, &self.global.sandbox) {
             event_log::write(command, result);
         }
@@ -247,6 +250,7 @@ impl Record {
         let mut reporter = Reporter::continued(self.global.style(), &self.run, &self.stream);
         reporter.log = self.log.as_ref().and_then(|log| Log::open(log).ok());
         self.close(&mut result, None, &mut reporter.log);
+        self.tell_event_log(&result);
         let code = self.number(&mut result);
         reporter.finish(&result);
         code

@@ -20,7 +20,6 @@ use super::stage::{self, Purpose};
 use super::verb::{self, Aim, Base, Row};
 use crate::apply::converge;
 use crate::apply::journal::Terms;
-use crate::apply::lock::Lock;
 use crate::apply::receipt::{About, Receipt};
 use crate::apply::standing::{Applied, Standing};
 use crate::apply::store;
@@ -205,7 +204,7 @@ impl Verb for Restored {
         if op.row.aim == Aim::Former { "undone" } else { "replaced" }
     }
 
-    fn finish(&mut self, op: &mut Operation<'_>, _: Lock, applied: Applied) -> Result<Ending> {
+    fn finish(&mut self, op: &mut Operation<'_>, applied: Applied) -> Result<Ending> {
         let generation = applied.generation.unwrap_or_default();
         let (name, number) = (&self.planned.name, self.number);
         let msg = if is_reset(op.row) {

@@ -68,7 +68,8 @@ pub(crate) fn run(app: &mut App) -> Result<Ending> {
         drop(node);
         let lost = lost.as_ref().map(|(since, what)| (since.elapsed(), what.as_str()));
         if let Some(why) = trial.verdict(Timestamp::now(), at_it, watched, lost) {
-            match try_revert(app, &why) {
+            // Until the next try, others may have the lock.
+            match try_revert(app, &why).inspect_err(|_| app.lock = None) {
                 Ok(ending) => return Ok(ending),
                 // Another run that began earlier is ending, or somebody confirms.
                 Err(error) if exit_of(&error) == Exit::Busy => {}

@@ -18,7 +18,6 @@ use super::stage::{Purpose, Release, find_release, try_program};
 use super::verb::{PREPARE, RESUME};
 use crate::apply::converge::{self, unproven};
 use crate::apply::journal::Terms;
-use crate::apply::lock::Lock;
 use crate::apply::node_object::NodeObject;
 use crate::apply::receipt::Prepared;
 use crate::apply::standing::Applied;
@@ -158,7 +157,7 @@ impl Verb for Image {
         self.planned.apply(op, &NodeObject::unknown(), None, &unproven, terms)
     }
 
-    fn finish(&mut self, op: &mut Operation<'_>, _: Lock, applied: Applied) -> Result<Ending> {
+    fn finish(&mut self, op: &mut Operation<'_>, applied: Applied) -> Result<Ending> {
         let msg = format!(
             "Calico {} is in place, and its services are disabled: this machine can be made an image.",
             self.prepared.calico_version

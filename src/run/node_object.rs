@@ -15,7 +15,6 @@ use super::verb;
 use super::{Ending, drain, pending_work};
 use crate::apply::cancel;
 use crate::apply::cordon::Cordon;
-use crate::apply::lock::Lock;
 use crate::apply::node_object::NodeObject;
 use crate::apply::standing::Applied;
 use crate::cluster::{Cluster, DrainOptions, Taint, Taints};
@@ -135,7 +134,7 @@ impl Verb for NodeChange<'_> {
         After::Leave
     }
 
-    fn finish(&mut self, op: &mut Operation<'_>, _: Lock, applied: Applied) -> Result<Ending> {
+    fn finish(&mut self, op: &mut Operation<'_>, applied: Applied) -> Result<Ending> {
         op.app.reporter.tell(&self.msg);
         if matches!(self.args, Args::Untaint { .. }) {
             let labels = self.cluster.node(&self.name)?.map(|node| node.labels).unwrap_or_default();

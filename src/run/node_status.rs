@@ -15,7 +15,7 @@ use crate::agent::trial::Trial;
 use crate::agent::{self, Role};
 use crate::apply::converge::plan;
 use crate::apply::cordon::Cordon;
-use crate::apply::lock;
+use crate::apply::lock::{self, Holder};
 use crate::apply::receipt::{About, Prepared, Receipt};
 use crate::apply::standing::Standing;
 use crate::calico::kubernetes;
@@ -43,8 +43,13 @@ const CLUSTER_LIMIT: Duration = Duration::from_secs(5);
 /// # Errors
 /// When the node cannot be measured, or one of our records not read.
 pub(crate) fn measure(app: &mut App, node: &dyn Node) -> Result<NodeStatus> {
-    let standing = Standing::load(node)?;
-    let run = run_in_progress(node, &standing);
+    let mut standing = Standing::load(node)?;
+    let holder = lock::holder(node);
+    // A run without the lock may have ended since its journal was read.
+    if holder.is_none() && standing.journal.is_some() {
+        standing = Standing::load(node)?;
+    }
+    let run = run_in_progress(node, &standing, holder);
     let receipt = standing.receipt();
     let mut status = NodeStatus {
         overall: Overall::NotInstalled,
@@ -336,16 +341,16 @@ fn interrupted_verify(node: &dyn Node) -> Result<Option<Left>> {
     Ok(left.filter(|left| lock::holder(node).is_none_or(|holder| holder.run != left.run)))
 }
 
-fn run_in_progress(node: &dyn Node, standing: &Standing) -> Option<RunInProgress> {
+fn run_in_progress(node: &dyn Node, standing: &Standing, holder: Option<Holder>) -> Option<RunInProgress> {
     let at = standing.journal.as_ref().map(ToString::to_string);
-    if let (None, Some(record)) = (lock::holder(node), records::starting(node)) {
+    if let (None, Some(record)) = (&holder, records::starting(node)) {
         let text = |field: &str| record[field].as_str().unwrap_or_default().to_owned();
         let since = text("since").parse().unwrap_or_else(|_| Timestamp::now());
         return Some(RunInProgress { run: text("run"), command: text("command"), since, interrupted: false, at: None });
     }
     // A trial that was given up is reported separately, for an administrator.
     let given_up = Trial::load(node).ok().flatten().is_some_and(|trial| trial.is_tried_out());
-    match (lock::holder(node), &standing.journal) {
+    match (holder, &standing.journal) {
         (Some(holder), _) => Some(RunInProgress {
             at: at.or_else(|| {
                 let left = Cordon::load(node).ok().flatten()?;
@@ -588,7 +593,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::apply::lock::{Holder, Lock};
+    use crate::apply::lock::Lock;
     use crate::item::{Service, StartType};
     use crate::node::STATE_DIR;
     use crate::node::sandbox::SandboxNode;

@@ -29,14 +29,6 @@ use crate::wait::Wait;
 /// How long Windows may take to assign addresses to a virtual switch.
 const SETTLES_WITHIN: Duration = Duration::from_secs(30);
 
-/// The node as a verb finds it.
-pub(crate) struct Opened {
-    pub node: Box<dyn Node>,
-    pub context: Context,
-    /// None in a dry run.
-    pub lock: Option<Lock>,
-}
-
 impl App {
     /// Opens the node to look at it.
     ///
@@ -75,10 +67,9 @@ impl App {
     ///
     /// # Errors
     /// `NotElevated`, `BUSY`, `OnTrial`; and when the node or its records cannot be read.
-    pub fn open(&mut self, row: &Row, choice: &Choice<'_>) -> Result<Opened> {
+    pub fn open(&mut self, row: &Row, choice: &Choice<'_>) -> Result<(Box<dyn Node>, Context)> {
         if self.global.dry_run {
-            let (node, context) = self.look(row, choice)?;
-            return Ok(Opened { node, context, lock: None });
+            return self.look(row, choice);
         }
         let mut node = self.node()?;
         let facts = node.facts().context("measure the node")?;
@@ -87,7 +78,7 @@ impl App {
         let opened = secure(&mut *node, [STATE_DIR, INSTALL_DIR].map(WinPath::known))?;
         let holder = Holder::of(&self.run, row.command, Timestamp::now());
         let limit = self.global.wait_for_lock.as_ref().map(types::Wait::length).unwrap_or_default();
-        let lock = Lock::take(&mut *node, &holder, limit, &mut |event| self.event(&event))?;
+        self.lock = Some(Lock::take(&mut *node, &holder, limit, &mut |event| self.event(&event))?);
         // If the folder did not exist before, it was created for the lock: by this run, or by another account meanwhile.
         if let Some((state, reason)) = secure(&mut *node, [WinPath::known(STATE_DIR)])?.pop() {
             let what = format!("{state} was not ours when the run began: {reason}");
@@ -130,7 +121,7 @@ impl App {
         self.reporter.tell(&machine(&facts));
         self.made_safe(opened);
         self.await_addresses(row, &mut *node, &mut context)?;
-        Ok(Opened { node, context, lock: Some(lock) })
+        Ok((node, context))
     }
 
     /// Reports which folders others could write to until now.

@@ -12,7 +12,6 @@ use super::context::Operation;
 use super::cordon::{self, After};
 use super::ending::Outcome;
 use super::health_gate::{self, Works};
-use super::open::Opened;
 use super::options::DrainFlags;
 use super::sources::Choice;
 use super::verb::{Aim, Lease, Row};
@@ -20,7 +19,6 @@ use super::{Ending, drain, engine, lease, node_result, session0};
 use crate::apply::converge::{self, Change};
 use crate::apply::cordon::Cordon;
 use crate::apply::journal::Terms;
-use crate::apply::lock::Lock;
 use crate::apply::node_object::NodeObject;
 use crate::apply::receipt::About;
 use crate::apply::retention;
@@ -120,7 +118,7 @@ pub(crate) trait Verb {
     }
 
     /// Reports the change.
-    fn finish(&mut self, op: &mut Operation<'_>, lock: Lock, applied: Applied) -> Result<Ending>;
+    fn finish(&mut self, op: &mut Operation<'_>, applied: Applied) -> Result<Ending>;
 }
 
 /// Makes a change, or shows it. `gather` looks at node and cluster, checks, and plans.
@@ -133,31 +131,27 @@ pub(crate) fn run<V: Verb>(
     choice: &Choice<'_>,
     gather: impl FnOnce(&mut Operation<'_>) -> Result<V>,
 ) -> Result<Ending> {
-    let Opened { mut node, context, lock } = app.open(row, choice)?;
+    let (mut node, context) = app.open(row, choice)?;
     let op = &mut Operation { app, context: &context, node: &mut *node, row };
-    let revision = node_result::revision().filter(|_| lock.is_some());
-    let ended = go_through(op, lock, gather);
+    let revision = node_result::revision().filter(|_| !op.app.global.dry_run);
+    let ended = go_through(op, gather);
     if let Some(revision) = revision {
         node_result::tell(op, &revision, &ended);
     }
     ended
 }
 
-/// Goes through the stages. Without the lock it is a dry run.
-fn go_through<V: Verb>(
-    op: &mut Operation<'_>,
-    lock: Option<Lock>,
-    gather: impl FnOnce(&mut Operation<'_>) -> Result<V>,
-) -> Result<Ending> {
+/// Goes through the stages.
+fn go_through<V: Verb>(op: &mut Operation<'_>, gather: impl FnOnce(&mut Operation<'_>) -> Result<V>) -> Result<Ending> {
     let row = op.row;
     let mut verb = gather(op)?;
-    let Some(lock) = lock else {
+    if op.app.global.dry_run {
         verb.show(op)?;
         if let Err(error) = verb.refuse(op) {
             op.app.warn("WouldBeRefused", format!("this would be refused: {error:#}"));
         }
         return verb.would(op);
-    };
+    }
     if let Some(done) = verb.judge(op)? {
         cordon::end(op, verb.node_name(), done.after.clone(), None)?;
         op.app.reporter.tell(&done.msg);
@@ -167,7 +161,7 @@ fn go_through<V: Verb>(
     verb.refuse(op)?;
     verb.ask(op)?;
     if let Some(plan) = verb.plan().filter(|plan| session0::is_due(op.app, plan)) {
-        return session0::stay(op, plan, lock);
+        return session0::stay(op, plan);
     }
     session0::take_over(op.app, verb.plan())?;
     let keeper = lease::take(op, verb.node_name(), verb.lease(op))?;
@@ -187,7 +181,7 @@ fn go_through<V: Verb>(
         tell_node(op, verb.node_name(), &made);
         lease::release(op.app, keeper, verb.leaves_lease(op, made.is_err()));
     }
-    verb.finish(op, lock, made?)
+    verb.finish(op, made?)
 }
 
 /// Says on the Node how a run ended that changed something, for `kubectl describe node`. Nobody who may not do that

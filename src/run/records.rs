@@ -45,8 +45,17 @@ pub(crate) fn opened(run: &str, command: &str) -> Value {
 
 /// Whether the run of a record without a result is over: it was killed, or the machine restarted.
 pub(crate) fn is_interrupted(node: &dyn Node, record: &Value) -> bool {
-    let active = || lock::holder(node).is_some_and(|holder| record["run"] == *holder.run);
-    record["result"].is_null() && !active() && !is_fresh(record)
+    if !record["result"].is_null() || is_fresh(record) || is_active(node, record) {
+        return false;
+    }
+    // It may have ended, and released the lock, since the record was read.
+    let again = record["run"].as_str().and_then(|run| find(node, run).ok().flatten());
+    again.is_none_or(|record| record["result"].is_null())
+}
+
+/// Whether the run of a record has the lock.
+fn is_active(node: &dyn Node, record: &Value) -> bool {
+    lock::holder(node).is_some_and(|holder| record["run"] == *holder.run)
 }
 
 /// Records that a run without a screen is starting.

@@ -22,7 +22,6 @@ use crate::agent::trial::Trial;
 use crate::apply::converge::{self, unproven};
 use crate::apply::cordon::{ClusterVni, Cordon};
 use crate::apply::journal::Journal;
-use crate::apply::lock::Lock;
 use crate::apply::node_object::NodeObject;
 use crate::apply::retention;
 use crate::apply::standing::{Applied, Standing};
@@ -192,10 +191,10 @@ impl Verb for Resumed {
         if self.undo { "undone" } else { "finished" }
     }
 
-    fn finish(&mut self, op: &mut Operation<'_>, lock: Lock, applied: Applied) -> Result<Ending> {
+    fn finish(&mut self, op: &mut Operation<'_>, applied: Applied) -> Result<Ending> {
         let journal = op.context.standing.journal.as_ref();
         if let Some(journal) = journal.filter(|_| self.removes) {
-            return std::mem::take(&mut self.outcome).finish(op, journal.header.terms.removal, lock, applied);
+            return std::mem::take(&mut self.outcome).finish(op, journal.header.terms.removal, applied);
         }
         let command = journal.map(|journal| journal.header.command.as_str());
         let msg = match (command, &self.cordon, self.undo, applied.generation) {

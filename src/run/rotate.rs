@@ -105,7 +105,7 @@ impl Verb for Rotated {
         After::Leave
     }
 
-    fn finish(&mut self, op: &mut Operation<'_>, _: Lock, applied: Applied) -> Result<Ending> {
+    fn finish(&mut self, op: &mut Operation<'_>, applied: Applied) -> Result<Ending> {
         let msg = match (applied.changed > 0, &self.secret) {
             (true, _) => {
                 "the node has new credentials; Felix and confd restart with them, pods are not interrupted".to_owned()

@@ -14,7 +14,6 @@ use super::health_gate::Works;
 use super::pipeline::{self, Done, Verb, report};
 use super::sources::Choice;
 use super::verb::{RESTART, Row, STOP};
-use crate::apply::lock::Lock;
 use crate::apply::observe;
 use crate::apply::standing::Applied;
 use crate::item::{Id, StartType, State};
@@ -125,7 +124,7 @@ impl Verb for Switched {
         After::Leave
     }
 
-    fn finish(&mut self, op: &mut Operation<'_>, _: Lock, applied: Applied) -> Result<Ending> {
+    fn finish(&mut self, op: &mut Operation<'_>, applied: Applied) -> Result<Ending> {
         let msg = self.said();
         op.app.reporter.tell(&msg);
         report(op, Done::new(&applied, msg, Vec::new()))

@@ -12,7 +12,6 @@ use super::context::Operation;
 use super::options::ConfirmedPlan;
 use super::{Ending, ctrl_c, records};
 use crate::agent::os;
-use crate::apply::lock::Lock;
 use crate::fault::{Exit, Fault};
 use crate::plan::show::{Disruption, Plan};
 
@@ -44,7 +43,7 @@ pub(crate) fn take_over(app: &mut App, plan: Option<&Plan>) -> Result<()> {
 ///
 /// # Errors
 /// When it cannot be started; and `RunLost` if it ended without a result.
-pub(crate) fn stay(op: &mut Operation<'_>, plan: &Plan, lock: Lock) -> Result<Ending> {
+pub(crate) fn stay(op: &mut Operation<'_>, plan: &Plan) -> Result<Ending> {
     let app = &mut *op.app;
     let run = app.run.clone();
     records::begin(op.node, &run, op.row.command)?;
@@ -53,7 +52,7 @@ pub(crate) fn stay(op: &mut Operation<'_>, plan: &Plan, lock: Lock) -> Result<En
          If the connection drops: {}",
         app.command(&format!("status --wait --run {run}"))
     ));
-    drop(lock);
+    app.lock = None;
     let mut command = app.again(&run)?;
     let confirmed = ConfirmedPlan { digest: plan.digest.clone(), lines: app.reporter.lines() };
     // It was confirmed on this screen, or needs no confirmation.

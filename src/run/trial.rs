@@ -25,7 +25,6 @@ use crate::agent::trial::{self, Trial};
 use crate::apply::converge::{self, Change, unproven};
 use crate::apply::cordon::Cordon;
 use crate::apply::journal::Terms;
-use crate::apply::lock::Lock;
 use crate::apply::receipt::Receipt;
 use crate::apply::standing::{Applied, Standing};
 use crate::apply::store;
@@ -185,7 +184,7 @@ impl Verb for Kept {
         Ok(Applied { changed: 1, generation, downtime: Duration::ZERO })
     }
 
-    fn finish(&mut self, op: &mut Operation<'_>, _: Lock, applied: Applied) -> Result<Ending> {
+    fn finish(&mut self, op: &mut Operation<'_>, applied: Applied) -> Result<Ending> {
         let generation = applied.generation.unwrap_or_default();
         let msg = format!("The change on {} is kept (generation {generation}).", self.node_name());
         op.app.reporter.tell(&msg);
@@ -234,7 +233,7 @@ impl Verb for Reverted {
         }
     }
 
-    fn finish(&mut self, op: &mut Operation<'_>, _: Lock, applied: Applied) -> Result<Ending> {
+    fn finish(&mut self, op: &mut Operation<'_>, applied: Applied) -> Result<Ending> {
         let from = self.trial.as_ref().map(|trial| trial.from).unwrap_or_default();
         let msg = format!("{} is as generation {from} made it; the change was not kept.", self.node_name());
         op.app.reporter.tell(&msg);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use anyhow::{Error, Result};
+use anyhow::{Context as _, Error, Result};
 
 use super::Ending;
 use super::app::App;
@@ -21,7 +21,6 @@ use crate::agent::trial::Trial;
 use crate::apply::acls::Networks;
 use crate::apply::converge::{self, unproven};
 use crate::apply::journal::{Removal, Terms};
-use crate::apply::lock::Lock;
 use crate::apply::node_object::NodeObject;
 use crate::apply::standing::{Applied, Standing};
 use crate::apply::{marks, store};
@@ -263,8 +262,8 @@ impl Verb for Removed {
         self.outcome.after.clone().unwrap_or(After::Try)
     }
 
-    fn finish(&mut self, op: &mut Operation<'_>, lock: Lock, applied: Applied) -> Result<Ending> {
-        std::mem::take(&mut self.outcome).finish(op, self.removal, lock, applied)
+    fn finish(&mut self, op: &mut Operation<'_>, applied: Applied) -> Result<Ending> {
+        std::mem::take(&mut self.outcome).finish(op, self.removal, applied)
     }
 }
 
@@ -297,9 +296,10 @@ impl RemovalOutcome {
     }
 
     /// Also removes our own folder if that was asked for, and reports what remains.
-    pub fn finish(self, op: &mut Operation<'_>, removal: Removal, lock: Lock, applied: Applied) -> Result<Ending> {
+    pub fn finish(self, op: &mut Operation<'_>, removal: Removal, applied: Applied) -> Result<Ending> {
         if removal.purge {
             op.app.leave_state_folder();
+            let lock = op.app.lock.take().context("find the lock of this run")?;
             let kept = lock.purge(op.node).map_err(|error| {
                 // Calico is removed, so the run that removed it is over too.
                 let error = converge::end_uninstall(op.node).err().unwrap_or(error);

@@ -69,6 +69,22 @@ fn status_shows_the_failure_of_a_detached_run() {
     assert_eq!((&ended["state"], &ended["result"]["error"]["id"]), (&json!("ended"), &json!("Busy")), "{ended}");
 }
 
+/// The last that a run of a fleet does is to say on its Node how it ended.
+#[test]
+fn a_run_is_in_progress_until_it_has_written_down_how_it_ended() {
+    let lab = Lab::installed();
+    let words = "apply -y --detach -o json";
+    let mut command = lab.command(&format!("{words} --sandbox node"));
+    command.env("CALICO_WIN_FLEET_REVISION", "0123456789ab");
+    command.env("CALICO_WIN_SANDBOX_FAULT", "api PATCH /api/v1/nodes/*=slow");
+    let started = Output::of(words, command).exits(0).json();
+    let run = started["run"].as_str().unwrap();
+    let ended = lab.run(&format!("status --wait --run {run} -o json")).exits(0).json();
+    assert_eq!((&ended["state"], &ended["result"]["changed"]), (&json!("ended"), &json!(false)), "{ended:#}");
+    let logs = lab.run(&format!("logs --run {run}")).exits(0);
+    assert!(logs.stdout.contains("the Node has no annotation about this run"), "{logs}");
+}
+
 /// The caller hears of it, not only who asks for the run later.
 #[test]
 fn what_can_be_known_is_refused_before_the_run_is_detached() {
