@@ -23,26 +23,35 @@ for part in $(packaging/real/prepare.sh --list); do
     compgen -G "target/real/$part*" >/dev/null ||
         echo "$part is not built, and its tests do not run: packaging/real/prepare.sh builds it" >&2
 done
+own=
 # The crash tests flush thousands of small files, as on Windows; in memory that is fast.
 if [ -z "${TMPDIR:-}" ] && [ -w /dev/shm ]; then
     TMPDIR=$(mktemp -d /dev/shm/calicoctl-win-test.XXXXXX)
     export TMPDIR
-    trap 'rm -rf "$TMPDIR"' EXIT
+    own=$TMPDIR
     # The template has 0.7 GB, and the prefix of each test some MB more.
     if [ -n "${CALICOCTL_WIN_EXE:-}" ] && [ "$(df --output=avail /dev/shm | tail -1)" -gt 3000000 ]; then
         cp -a target/wine/template target/wine/standins "$TMPDIR/"
         export CALICOCTL_WIN_WINE_PREFIX=$TMPDIR/template
     fi
 fi
+log=$(mktemp)
+tests() { cargo test --locked --no-fail-fast "$@" 2>&1 | tee -a "$log"; }
+# Thousands of lines hide why a test failed: the reasons are said again at the end.
+ended() {
+    [ "$1" = 0 ] || grep -A 8 "^thread '.*panicked at" "$log" | cut -c -300 || true
+    rm -rf "$log" ${own:+"$own"}
+}
+trap 'ended $?' EXIT
 # Windows stories often wait, for services or between two starts, so more of them run at once.
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(nproc) * 3))}
-cargo test --locked --no-fail-fast "$@"
+tests "$@"
 # Tests built for Windows: the contract of both nodes, and the unit tests of Windows calls.
 if [ -n "${CALICOCTL_WIN_EXE:-}" ] && rustup target list --installed 2>/dev/null | grep -qx x86_64-pc-windows-gnu; then
     export CARGO_TARGET_X86_64_PC_WINDOWS_GNU_RUNNER=$PWD/packaging/wine/run.sh
     # On a Windows machine tests that need an administrator or HNS are ignored by default.
-    cargo test --locked --no-fail-fast --target x86_64-pc-windows-gnu --test contract "$@" -- --include-ignored </dev/null
+    tests --target x86_64-pc-windows-gnu --test contract "$@" -- --include-ignored </dev/null
     # Two years of a token on the virtual clock take minutes under Wine, and test nothing of Windows.
     [ $# -gt 0 ] ||
-        cargo test --locked --no-fail-fast --target x86_64-pc-windows-gnu --lib -- node:: agent:: --skip agent::renew
+        tests --target x86_64-pc-windows-gnu --lib -- node:: agent:: --skip agent::renew
 fi

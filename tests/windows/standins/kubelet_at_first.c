@@ -1,20 +1,24 @@
-/* A kubelet for a Windows on which kubelet's own program does not run for long: it is that program, C:\k\kubelet.exe,
- * with the same arguments and the same end, until there is a file C:\test\kubelet.rests. From then on it only runs. */
+/* A kubelet for a Windows on which kubelet's own program does not run for long: it runs that program, C:\k\kubelet.exe,
+ * with the same arguments, again whenever it ends, until there is a file C:\test\kubelet.rests. From then on it only
+ * runs itself. To the service it is one process: what a kubelet that ends again and again means is another story. */
 #include "start.h"
 #include "steer.h"
 
 int main(void)
 {
     PROCESS_INFORMATION process;
-    static WCHAR line[32768] = L"C:\\k\\kubelet.exe ";
-    DWORD code = 1;
+    const WCHAR *arguments = next(GetCommandLineW());
+    static WCHAR line[32768];
 
-    if (GetFileAttributesA("C:\\test\\kubelet.rests") != INVALID_FILE_ATTRIBUTES)
-        for_ever();
-    wcscat(line, next(GetCommandLineW()));
-    if (!start(line, 0, &process))
-        return 1;
-    WaitForSingleObject(process.hProcess, INFINITE);
-    GetExitCodeProcess(process.hProcess, &code);
-    return (int)code;
+    while (GetFileAttributesA("C:\\test\\kubelet.rests") == INVALID_FILE_ATTRIBUTES) {
+        wcscpy(line, L"C:\\k\\kubelet.exe ");
+        wcscat(line, arguments);
+        if (!start(line, 0, &process))
+            return 1;
+        WaitForSingleObject(process.hProcess, INFINITE);
+        CloseHandle(process.hProcess);
+        CloseHandle(process.hThread);
+        Sleep(500);
+    }
+    for_ever();
 }
