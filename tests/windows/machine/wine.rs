@@ -6,11 +6,10 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use tempfile::TempDir;
 
-use super::{Ended, Machine, Process, eventually};
+use super::{Ended, Machine, Process, SOON, eventually};
 
 /// What OpenSSH tells a session of its connection.
 const SSH: (&str, &str) = ("SSH_CONNECTION", "192.0.2.7 50022 192.0.2.10 22");
@@ -71,9 +70,7 @@ impl Machine {
     /// only guarantees what was flushed.
     pub fn cut_power(&self) {
         self.stop();
-        eventually("the last process to be gone", Duration::from_secs(20), || {
-            self.processes().is_empty().then_some(())
-        });
+        eventually("the last process to be gone", SOON, || self.processes().is_empty().then_some(()));
     }
 
     /// Shuts Windows down: first its services are told, and have their time.

@@ -45,16 +45,26 @@ static int has_state(const char *name)
     return GetFileAttributesA(path) != INVALID_FILE_ATTRIBUTES;
 }
 
-static void write_state(const char *name, const char *text, const char *mode)
+static void put_text(const char *path, const char *text, const char *mode)
 {
-    char path[MAX_PATH];
-    CreateDirectoryA("C:\\test", NULL);
-    snprintf(path, sizeof path, TEST_DIR "%s", name);
     FILE *file = fopen(path, mode);
     if (file) {
         fputs(text, file);
         fclose(file);
     }
+}
+
+/* With mode "ab" at the file's end. With "wb" in place of the file, whole or not at all: what Windows keeps in a
+ * database does not become empty in a power cut. */
+static void write_state(const char *name, const char *text, const char *mode)
+{
+    char path[MAX_PATH], beside[MAX_PATH];
+    CreateDirectoryA("C:\\test", NULL);
+    snprintf(path, sizeof path, TEST_DIR "%s", name);
+    snprintf(beside, sizeof beside, TEST_DIR "%s.new", name);
+    put_text(*mode == 'w' ? beside : path, text, mode);
+    if (*mode == 'w' && !MoveFileExA(beside, path, MOVEFILE_REPLACE_EXISTING))
+        put_text(path, text, mode);
 }
 
 /* Splits the next line off; null at the end. Skips empty lines and those with #. */

@@ -1,12 +1,10 @@
 //! A running node is changed, rolled back and repaired.
 
 #[cfg(not(windows))]
-use std::fs;
-#[cfg(not(windows))]
-use std::time::{Duration, Instant};
-
 use http::Method;
 use serde_json::{Value, json};
+#[cfg(not(windows))]
+use std::fs;
 
 #[cfg(not(windows))]
 use crate::house::SOON;
@@ -223,15 +221,14 @@ impl House {
 #[test]
 fn a_trial_without_the_api_server_is_rolled_back() {
     let Some(house) = node() else { return };
-    house.try_vni("2m");
+    // Its deadline is longer than what is waited for here.
+    house.try_vni("1h");
     let status = house.status();
     assert_eq!((vsid(&house), &status["trial"]["from"]), (json!(5000), &json!(1)), "{status:#}");
 
-    let begun = Instant::now();
     house.wire.cut();
 
     eventually("the network of the trial to be gone", 2 * SOON, || (!house.hns().contains_key("Calico")).then_some(()));
-    assert!(begun.elapsed() < Duration::from_secs(110), "it is not the deadline that reverted it");
     // Calico's own startup needs the API server: until then it fails.
     let failed = |said: &Value| said["event"] == "stop" && said["code"] == 1;
     eventually("startup to fail", SOON, || house.said("startup").iter().any(failed).then_some(()));
