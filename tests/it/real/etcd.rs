@@ -1,6 +1,7 @@
 //! Calico's data in etcd itself: over TLS with the client's certificate, and with users.
 
 use std::fs;
+use std::path::PathBuf;
 use std::process::Child;
 
 use base64::Engine as _;
@@ -13,14 +14,46 @@ use super::api_server::{end, free_ports, run, until};
 use super::parts::part;
 use crate::lab::Lab;
 use crate::stories::credentials::runs_with_etcd;
+use crate::stories::datastore::{boots_without_datastore, is_repaired, waits_for_it};
 
-/// A member with TLS for clients of its CA, and an address without TLS from which these tests write.
+/// A certificate authority.
+struct Authority {
+    pem: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Authority {
+    fn new(name: &str) -> Self {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        Self { pem: params.self_signed(&key).unwrap().pem(), issuer: Issuer::new(params, key) }
+    }
+
+    /// A certificate that ends with this year, and its key.
+    fn sign(&self, name: &str, year: i32) -> (String, String) {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.subject_alt_names = vec![SanType::IpAddress("127.0.0.1".parse().unwrap())];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        params.not_after = rcgen::date_time_ymd(year, 12, 31);
+        (params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())
+    }
+}
+
+/// The certificates of servers and those of clients have different authorities, as in clusters whose etcd is separate.
+/// A second address, without TLS, is the one from which these tests write.
 struct RealEtcd {
     program: Child,
+    command: (PathBuf, Vec<String>),
+    servers: Authority,
+    clients: Authority,
     url: String,
     gateway: String,
     token: String,
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 impl RealEtcd {
@@ -30,47 +63,52 @@ impl RealEtcd {
         let dir = TempDir::new().unwrap();
         let [secure, plain, peer] = free_ports();
         let (url, gateway) = (format!("https://127.0.0.1:{secure}"), format!("http://127.0.0.1:{plain}"));
-        let key = KeyPair::generate().unwrap();
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.distinguished_name.push(DnType::CommonName, "etcd-ca");
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let authority = params.self_signed(&key).unwrap().pem();
-        let issuer = Issuer::new(params, key);
-        let sign = |name: &str| {
-            let key = KeyPair::generate().unwrap();
-            let mut params = CertificateParams::new(Vec::new()).unwrap();
-            params.distinguished_name.push(DnType::CommonName, name);
-            params.subject_alt_names = vec![SanType::IpAddress("127.0.0.1".parse().unwrap())];
-            params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-            (params.signed_by(&key, &issuer).unwrap().pem(), key.serialize_pem())
-        };
+        let (servers, clients) = (Authority::new("etcd-server-ca"), Authority::new("etcd-client-ca"));
         let at = |name: &str| dir.path().join(name).display().to_string();
-        let (cert, key) = sign("etcd-0");
-        for (name, text) in [("ca.crt", &authority), ("server.crt", &cert), ("server.key", &key)] {
+        let (cert, key) = servers.sign("etcd-0", 2090);
+        for (name, text) in [("clients.crt", &clients.pem), ("server.crt", &cert), ("server.key", &key)] {
             fs::write(at(name), text).unwrap();
         }
-        let (cert, key) = sign("calico");
-        for (name, text) in [("client.key", &key), ("client.crt", &cert), ("ca.crt", &authority)] {
-            lab.write(&format!("node/C/k/etcd/{name}"), text);
-        }
-        let program = run(
-            &program,
-            &[
-                format!("--data-dir={}", at("data")),
-                format!("--listen-client-urls={url},{gateway}"),
-                format!("--advertise-client-urls={url}"),
-                format!("--listen-peer-urls=http://127.0.0.1:{peer}"),
-                "--client-cert-auth".into(),
-                format!("--trusted-ca-file={}", at("ca.crt")),
-                format!("--cert-file={}", at("server.crt")),
-                format!("--key-file={}", at("server.key")),
-                "--unsafe-no-fsync".into(),
-            ],
-            &dir.path().join("etcd.log"),
-        );
-        let etcd = Self { program, url, gateway, token: String::new(), _dir: dir };
+        // The address without TLS may be served through the other one, by etcd as its own client.
+        let (cert, key) = clients.sign("etcd-0", 2090);
+        fs::write(at("own.crt"), cert).unwrap();
+        fs::write(at("own.key"), key).unwrap();
+        let arguments = vec![
+            format!("--data-dir={}", at("data")),
+            format!("--listen-client-urls={url},{gateway}"),
+            format!("--advertise-client-urls={url}"),
+            format!("--listen-peer-urls=http://127.0.0.1:{peer}"),
+            "--client-cert-auth".into(),
+            format!("--trusted-ca-file={}", at("clients.crt")),
+            format!("--cert-file={}", at("server.crt")),
+            format!("--key-file={}", at("server.key")),
+            format!("--client-cert-file={}", at("own.crt")),
+            format!("--client-key-file={}", at("own.key")),
+            "--unsafe-no-fsync".into(),
+        ];
+        let child = run(&program, &arguments, &dir.path().join("etcd.log"));
+        let command = (program, arguments);
+        let etcd = Self { program: child, command, servers, clients, url, gateway, token: String::new(), dir };
         until("etcd", || etcd.try_to("maintenance/status", &json!({})).ok());
+        lab.write("node/C/k/etcd/ca.crt", &etcd.servers.pem);
+        etcd.admits(lab, 2090);
         Some(etcd)
+    }
+
+    /// Gives the node a certificate of the client `calico` that ends with this year.
+    fn admits(&self, lab: &Lab, year: i32) {
+        gives(lab, &self.clients.sign("calico", year));
+    }
+
+    fn stop(&mut self) {
+        end(&mut self.program);
+    }
+
+    /// With the users that it had.
+    fn start_again(&mut self) {
+        let (program, arguments) = &self.command;
+        self.program = run(program, arguments, &self.dir.path().join("etcd.log"));
+        self.token = until("etcd", || self.log_in().ok());
     }
 
     fn try_to(&self, call: &str, body: &Value) -> Result<Value, String> {
@@ -86,6 +124,12 @@ impl RealEtcd {
     #[track_caller]
     fn call(&self, call: &str, body: &Value) -> Value {
         self.try_to(call, body).unwrap_or_else(|error| panic!("{call}: {error}"))
+    }
+
+    /// How many keys begin with this.
+    fn count(&self, prefix: &str) -> Value {
+        let (key, end) = (STANDARD.encode(prefix), STANDARD.encode(format!("{prefix}\u{7f}")));
+        self.call("kv/range", &json!({ "key": key, "range_end": end, "count_only": true }))["count"].clone()
     }
 
     fn put(&self, key: &str, value: &Value) {
@@ -124,8 +168,12 @@ impl RealEtcd {
         }
         self.call("auth/user/grant", &json!({ "user": "root", "role": "root" }));
         self.call("auth/enable", &json!({}));
-        let login = self.call("auth/authenticate", &json!({ "name": "root", "password": "for-tests" }));
-        self.token = login["token"].as_str().unwrap().to_owned();
+        self.token = self.log_in().unwrap();
+    }
+
+    fn log_in(&self) -> Result<String, String> {
+        let login = self.try_to("auth/authenticate", &json!({ "name": "root", "password": "for-tests" }))?;
+        Ok(login["token"].as_str().unwrap().to_owned())
     }
 
     fn let_calico_read(&self) {
@@ -142,13 +190,90 @@ impl Drop for RealEtcd {
     }
 }
 
+/// Puts a client's certificate and key on the node.
+fn gives(lab: &Lab, (cert, key): &(String, String)) {
+    lab.write("node/C/k/etcd/client.crt", cert);
+    lab.write("node/C/k/etcd/client.key", key);
+}
+
+/// Nothing is changed while etcd refuses the client, or the client etcd.
+fn wrong_certificates(lab: &Lab, etcd: &RealEtcd) {
+    let refused = |id: &str| {
+        let before = lab.picture_without_state();
+        let refused = lab.run("install -y -c etcd.yaml -o json").exits(7).json();
+        assert_eq!((&refused["error"]["id"], &refused["changed"]), (&json!(id), &json!(false)), "{refused:#}");
+        lab.picture_without_state().same_as(&before);
+    };
+    gives(lab, &etcd.servers.sign("calico", 2090));
+    refused("EtcdRefusesClient");
+    etcd.admits(lab, 2090);
+    lab.write("node/C/k/etcd/ca.crt", &etcd.clients.pem);
+    refused("EtcdCaUnknown");
+    lab.write("node/C/k/etcd/ca.crt", &etcd.servers.pem);
+}
+
+/// Without a kubeconfig each CNI ADD would fail.
+fn cni_plugin_has_a_kubeconfig(lab: &Lab, etcd: &RealEtcd) {
+    let conf: Value = serde_json::from_str(&lab.read("C/Program Files/containerd/cni/conf/10-calico.conf")).unwrap();
+    let kubeconfig = r"C:\CalicoWindows\calico-kube-config";
+    assert_eq!(
+        (&conf["etcd_endpoints"], &conf["kubernetes"]),
+        (&json!(etcd.url), &json!({ "kubeconfig": kubeconfig })),
+        "{conf:#}"
+    );
+    assert!(lab.on_node("C/CalicoWindows/calico-kube-config").is_file());
+    assert_eq!(lab.status()["credentials"][0]["path"], kubeconfig);
+}
+
+/// What runs keeps running, `status` says it, and nothing is repaired by stopping what waits for etcd.
+fn etcd_that_cannot_be_used(lab: &Lab, etcd: &mut RealEtcd) {
+    let is_away = || {
+        let running = lab.run("status -o json").exits(12).json();
+        assert_eq!(
+            (&running["overall"], &running["problems"][0]["id"]),
+            (&json!("Degraded"), &json!("DatastoreAway")),
+            "{running:#}"
+        );
+        let states = running["services"].as_array().unwrap().iter().map(|service| service["state"].clone());
+        assert!(states.clone().all(|state| state == "Running"), "{running:#}");
+        running
+    };
+    etcd.stop();
+    is_away();
+    etcd.start_again();
+    lab.healthy();
+    etcd.admits(lab, 2020);
+    let certificate = is_away()["credentials"].as_array().unwrap().last().unwrap().clone();
+    assert_eq!(certificate["path"], r"C:\k\etcd\client.crt", "{certificate}");
+    assert!(certificate["expires"].as_str().unwrap().starts_with("2020-12-31"), "{certificate}");
+
+    boots_without_datastore(lab);
+    waits_for_it(lab, "has expired");
+    etcd.admits(lab, 2090);
+    etcd.stop();
+    waits_for_it(lab, "refuses the connection");
+    etcd.start_again();
+    is_repaired(lab);
+}
+
+/// Only calicoctl may remove what belongs together in etcd.
+fn cluster_traces_are_left_to_calicoctl(lab: &Lab, etcd: &RealEtcd) {
+    etcd.put("/calico/resources/v3/projectcalico.org/nodes/win-a1", &json!({ "metadata": { "name": "win-a1" } }));
+    etcd.put("/calico/ipam/v2/host/win-a1/ipv4/block/192.168.0.64-26", &json!({ "state": "confirmed" }));
+    let before = etcd.count("/calico/");
+    let removed = lab.run("uninstall -y --cluster-traces -o json").exits(0).json();
+    assert_eq!(removed["next"][0], "calicoctl delete node win-a1", "{removed:#}");
+    assert!(removed["warnings"].to_string().contains("ClusterTracesLeft: Calico's data in etcd"), "{removed:#}");
+    assert_eq!(etcd.count("/calico/"), before);
+}
+
 fn check(report: &Value, id: &str) -> Value {
     let checks = report["checks"].as_array().unwrap();
     checks.iter().find(|check| check["id"] == id).unwrap_or_else(|| panic!("{id}: {report:#}")).clone()
 }
 
 #[test]
-fn calicos_data_in_etcd_is_read_with_the_clients_certificate_as_far_as_its_user_may() {
+fn a_node_lives_with_a_real_etcd_that_has_tls_and_users() {
     let lab = Lab::node();
     let Some(mut etcd) = RealEtcd::start(&lab) else { return };
     runs_with_etcd(&lab);
@@ -176,6 +301,7 @@ fn calicos_data_in_etcd_is_read_with_the_clients_certificate_as_far_as_its_user_
         assert_eq!((&check(&found, id)["status"], &check(&found, id)["detail"]), (&json!("ok"), &json!(detail)));
     }
 
+    wrong_certificates(&lab, &etcd);
     etcd.require_users();
     let before = lab.picture_without_state();
     let refused = lab.run("install -y -c etcd.yaml -o json").exits(17).json();
@@ -187,4 +313,7 @@ fn calicos_data_in_etcd_is_read_with_the_clients_certificate_as_far_as_its_user_
     let _there = lab.run("install -y -c etcd.yaml").exits(0);
     assert!(lab.read("node.yaml").contains("5000"), "the VNI is the cluster's");
     lab.healthy();
+    cni_plugin_has_a_kubeconfig(&lab, &etcd);
+    etcd_that_cannot_be_used(&lab, &mut etcd);
+    cluster_traces_are_left_to_calicoctl(&lab, &etcd);
 }

@@ -11,7 +11,7 @@ use crate::lab::Lab;
 
 /// The state after a boot while the datastore does not answer: CalicoNode's agent runs Calico's node startup
 /// repeatedly, which exits with 1. And somebody has changed a file that all services read.
-fn boots_without_datastore(lab: &Lab) {
+pub fn boots_without_datastore(lab: &Lab) {
     // Pods may start before the network.
     with_kubelets_kubeconfig(lab);
     lab.edit_yaml(|yaml| yaml.replacen("bootId: ", "bootId: second-", 1));
@@ -27,7 +27,7 @@ fn boots_without_datastore(lab: &Lab) {
 
 /// Checks that neither status nor repair stops anything because of the datastore.
 #[track_caller]
-fn waits_for_it(lab: &Lab, why: &str) {
+pub fn waits_for_it(lab: &Lab, why: &str) {
     let shown = lab.run("status").exits(12);
     assert!(shown.stdout.contains("CalicoNode waits for Calico's datastore, which cannot be used: "), "{shown}");
     assert!(shown.stdout.contains(why), "{shown}");
@@ -40,7 +40,7 @@ fn waits_for_it(lab: &Lab, why: &str) {
 }
 
 #[track_caller]
-fn is_repaired(lab: &Lab) {
+pub fn is_repaired(lab: &Lab) {
     let _repaired = lab.run("repair -y").exits(0);
     // The new agent reports no crash loop; a sandbox's reports nothing at all.
     fs::remove_file(lab.on_node("C/ProgramData/calicoctl-win/agent/node.json")).unwrap();

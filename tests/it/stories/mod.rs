@@ -14,7 +14,7 @@ mod crashes;
 pub mod credentials;
 #[cfg(target_os = "linux")]
 pub mod ctrl_c;
-mod datastore;
+pub mod datastore;
 mod dependents;
 mod detach;
 mod diagnose;
@@ -25,7 +25,7 @@ mod failures;
 mod first_day;
 mod fleet;
 #[cfg(target_os = "linux")]
-mod given_up;
+pub mod given_up;
 pub mod hostprocess;
 mod image;
 mod import;
