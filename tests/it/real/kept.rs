@@ -1,12 +1,16 @@
-//! What a real cluster has after a verb, beside what the verb was asked for.
+//! What a real cluster has after a verb, beside what the verb was asked for, and after one that did not succeed.
 
 use std::process::Command;
+use std::time::Duration;
 
+use calicoctl_win::cluster::Cluster;
+use calicoctl_win::settings::Limits;
 use serde_json::{Value, json};
 
 use super::api_server::until;
-use super::cluster::{RealCluster, V3};
+use super::cluster::{KUBELET, NODE, RealCluster, V3};
 use super::parts::part;
+use crate::stories::given_up::{STUCK, TRY, expires, gives_up, guard};
 
 const FELIX: &str = "/apis/projectcalico.org/v3/felixconfigurations/default";
 
@@ -57,6 +61,68 @@ fn options_of_one_run(cluster: &RealCluster) {
     assert!(!cluster.cordoned(), "nobody asked for that a second time");
 }
 
+/// A revert that fails again and again is given up and reported at the Node; the change can be kept.
+fn a_trial_that_cannot_be_reverted(cluster: &RealCluster) {
+    let _tried = cluster.run(TRY).exits(0);
+    expires(&cluster.lab, 5);
+    gives_up(&guard(&cluster.lab, STUCK));
+    let events = cluster.server.get("/api/v1/namespaces/default/events?limit=500&fieldSelector=reason=TrialGivenUp");
+    let events = events["items"].as_array().unwrap();
+    assert_eq!(events.len(), 1, "{events:#?}");
+    assert_eq!(events[0]["involvedObject"]["name"], NODE, "{events:#?}");
+    assert!(!cluster.cordoned(), "the node works with the change");
+    let _kept = cluster.run("confirm -y").exits(0);
+    assert_eq!(cluster.lab.healthy()["trial"], Value::Null);
+    assert!(!cluster.cordoned());
+}
+
+/// Refuses what kubelet says about its node.
+const SILENT: &str = r#"
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: silent}
+spec:
+  matchConstraints:
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [UPDATE], resources: [nodes/status]}]
+  validations: [{expression: "request.userInfo.username != 'system:node:win-a1'"}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: silent}
+spec: {policyName: silent, validationActions: [Deny]}
+"#;
+
+/// A node that is not Ready after a change stays cordoned until it is.
+fn a_node_that_is_not_ready(cluster: &RealCluster) {
+    let path = format!("/api/v1/nodes/{NODE}");
+    cluster.kubectl(&["apply", "-f", "-"], SILENT);
+    cluster.lab.write("kubelet.yaml", cluster.server.kubeconfig_of(KUBELET));
+    let limits = Limits { timeout: Duration::from_secs(20), retries: 0, asks: false };
+    let kubelet = Cluster::open(Some(&cluster.lab.path("kubelet.yaml")), None, limits).unwrap();
+    until("the policy to take effect", || {
+        let tried = kubelet.merge_patch::<Value, Value>(&format!("{path}/status?dryRun=All"), &json!({}));
+        tried.is_err().then_some(())
+    });
+    let mut conditions = cluster.node()["status"]["conditions"].clone();
+    let ready = conditions.as_array_mut().unwrap().iter_mut().find(|one| one["type"] == "Ready").unwrap();
+    (ready["status"], ready["reason"]) = ("False".into(), "KubeletNotReady".into());
+    cluster.server.patch(&format!("{path}/status"), &json!({ "status": { "conditions": conditions } }));
+
+    for words in ["reconfigure -y --set calicoNetwork.vxlan.vxlanVNI=4096", "resume -y"] {
+        let failed = cluster.run(&format!("{words} -o json")).exits(11).json();
+        assert_eq!(failed["error"]["id"], "NodeNotReady", "{failed:#}");
+        assert!(cluster.cordoned(), "{words}");
+    }
+    cluster.kubectl(&["delete", "-f", "-"], SILENT);
+    until("kubelet to say that the node is Ready", || {
+        let conditions = cluster.node()["status"]["conditions"].clone();
+        let ready = conditions.as_array().unwrap().iter().find(|one| one["type"] == "Ready").unwrap();
+        (ready["status"] == "True").then_some(())
+    });
+    let _resumed = cluster.run("resume -y").exits(0);
+    assert!(!cluster.cordoned());
+}
+
 /// A purge of one node leaves the secret that others log in with, and names the command that deletes it.
 fn a_shared_secret(cluster: &RealCluster) {
     let _gone = cluster.run("uninstall --purge -y").exits(0);
@@ -85,5 +151,7 @@ fn a_real_cluster_keeps_what_no_verb_was_asked_for() {
     let _installed = cluster.run("install -y").exits(0);
     cluster.bind_pods();
     options_of_one_run(&cluster);
+    a_trial_that_cannot_be_reverted(&cluster);
+    a_node_that_is_not_ready(&cluster);
     a_shared_secret(&cluster);
 }

@@ -9,17 +9,23 @@ use serde_json::{Value, json};
 
 use crate::lab::{Lab, Output};
 
-const TRY: &str = "reconfigure -y --mode try --set spec.calicoNetwork.vxlan.vxlanVNI=5000 --confirm-timeout 1h";
+pub const TRY: &str = "reconfigure -y --mode try --set spec.calicoNetwork.vxlan.vxlanVNI=5000 --confirm-timeout 1h";
 const RECORD: &str = "C/ProgramData/calicoctl-win/state/trial.json";
 const GUARD: &str = "service run guard --yes";
 
 /// HNS refuses every deletion of the network.
-const STUCK: &str = "put network Calico=fail";
+pub const STUCK: &str = "put network Calico=fail";
 
 /// A trial that nobody confirmed, whose guard was killed by a power failure after this many tries.
 fn due(tries: u32) -> Lab {
     let lab = Lab::installed();
     let _tried = lab.run(TRY).exits(0);
+    expires(&lab, tries);
+    lab
+}
+
+/// The same for a trial that has just begun.
+pub fn expires(lab: &Lab, tries: u32) {
     lab.end_guards();
     let mut trial: Value = serde_json::from_str(&lab.read(RECORD)).unwrap();
     trial["live"] = "2026-01-02T15:04:05Z".into();
@@ -27,7 +33,6 @@ fn due(tries: u32) -> Lab {
         trial["tries"] = tries.into();
     }
     fs::write(lab.on_node(RECORD), trial.to_string()).unwrap();
-    lab
 }
 
 /// A trial that was given up: the node has the change, and works with it.
@@ -39,7 +44,7 @@ fn given_up() -> Lab {
 
 /// Returns the output of a guard, which must end.
 #[track_caller]
-fn guard(lab: &Lab, fault: &str) -> Output {
+pub fn guard(lab: &Lab, fault: &str) -> Output {
     let mut command = lab.command(GUARD);
     command.args(["--sandbox", "node"]).env("CALICO_WIN_SANDBOX_FAULT", fault);
     let mut running = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -58,7 +63,7 @@ fn guard(lab: &Lab, fault: &str) -> Output {
 }
 
 #[track_caller]
-fn gives_up(guard: &Output) {
+pub fn gives_up(guard: &Output) {
     assert_eq!(guard.code, 10, "{guard}");
     assert!(guard.stdout.contains("TrialGivenUp"), "{guard}");
 }
