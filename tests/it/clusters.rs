@@ -195,7 +195,7 @@ fn etcds_certificates_come_from_the_clusters_secret_and_are_removed_with_the_res
 
 /// Returns every file below a folder that contains this text.
 #[cfg(unix)]
-fn files_with(folder: &Path, text: &str) -> Vec<String> {
+pub fn files_with(folder: &Path, text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
         let path = entry.path();
