@@ -154,7 +154,9 @@ pub(crate) fn apply(prepared: &Prepared, limit: Duration, app: &mut App) -> Resu
     // Only then the controller limits how many nodes are out at once.
     until(app, (cluster, &mut watch), deadline, "every node to have a pod of its wave", |fleet| {
         let is_placed = |wave: &Wave| fleet.sets.iter().any(|set| set.wave() == wave.name && set.is_placed());
-        Ok(if waves.iter().all(is_placed) { None } else { Some(String::new()) })
+        let placed = waves.iter().filter(|wave| is_placed(wave)).count();
+        let left = format!(": {placed} of {} done", count(waves.len(), "wave"));
+        Ok((placed < waves.len()).then(|| (left, String::new())))
     })?;
     for (order, wave) in (1..).zip(waves) {
         app.phase("wave", |app| {
@@ -180,11 +182,11 @@ struct Begun {
     is_seen: bool,
 }
 
-/// What is left of a wave, as text; none if it is done.
-fn left(fleet: &Fleet, namespace: &str, wave: &str, begun: &mut Begun) -> Result<Option<String>> {
+/// What is left of a wave, as text, and how long it takes; none if it is done.
+fn left(fleet: &Fleet, namespace: &str, wave: &str, begun: &mut Begun) -> Result<Option<(String, String)>> {
     let Some(set) = fleet.sets.iter().find(|set| set.wave() == wave) else {
         if !begun.is_seen {
-            return Ok(Some(String::new()));
+            return Ok(Some(Default::default()));
         }
         let what = format!("the DaemonSet of wave {wave} was deleted");
         return Err(Fault::new(Exit::Failed, "FleetStopped", what)
@@ -194,10 +196,10 @@ fn left(fleet: &Fleet, namespace: &str, wave: &str, begun: &mut Begun) -> Result
     begun.is_seen = true;
     // The watch may be behind what was applied.
     if begun.generation.is_none_or(|applied| set.generation() < applied) {
-        return Ok(Some(String::new()));
+        return Ok(Some(Default::default()));
     }
     let status = fleet::status(namespace, fleet, Timestamp::now());
-    let Some(found) = status.waves.iter().find(|one| one.name == wave) else { return Ok(Some(String::new())) };
+    let Some(found) = status.waves.iter().find(|one| one.name == wave) else { return Ok(Some(Default::default())) };
     match found.state {
         WaveState::Done => Ok(None),
         WaveState::Paused => {
@@ -220,38 +222,45 @@ fn left(fleet: &Fleet, namespace: &str, wave: &str, begun: &mut Begun) -> Result
             let eta =
                 found.eta_seconds.map_or_else(String::new, |seconds| format!(", about {} left", minutes(seconds)));
             let failed = if found.failed == 0 { String::new() } else { format!(", {} failed", found.failed) };
-            Ok(Some(format!(": {} of {} done{failed}{eta}", found.done, found.nodes)))
+            Ok(Some((format!(": {} of {} done{failed}", found.done, found.nodes), eta)))
         }
     }
 }
 
-/// Waits until nothing is left, which `left` says.
+/// Waits until nothing is left, which `left` says. Each change of that is a line, as of `kubectl rollout status`: who
+/// has no terminal sees no bar.
 fn until(
     app: &mut App,
     (cluster, watch): (&Cluster, &mut FleetWatch),
     deadline: Instant,
     what: &str,
-    mut left: impl FnMut(&Fleet) -> Result<Option<String>>,
+    mut left: impl FnMut(&Fleet) -> Result<Option<(String, String)>>,
 ) -> Result<()> {
     let begun = Instant::now();
+    let mut shown = String::new();
     loop {
-        let found = watch.fleet().map_or_else(|| Ok(Some(String::new())), &mut left);
+        let found = watch.fleet().map_or_else(|| Ok(Some(Default::default())), &mut left);
         told(app, cluster);
-        let rest = match found {
+        let (rest, eta) = match found {
             Ok(None) => return Ok(()),
-            Ok(Some(rest)) => rest,
+            Ok(Some(left)) => left,
             // The API server may restart meanwhile; the rollout waits for it.
-            Err(error) if may_pass(&error) => format!(": {error:#}"),
+            Err(error) if may_pass(&error) => (format!(": {error:#}"), String::new()),
             Err(error) => return Err(error),
         };
         let lost = watch.lost().map_or_else(String::new, |(_, why)| format!("; {}", why.what));
+        let now = format!("{rest}{lost}");
+        if now != shown && !now.is_empty() {
+            app.reporter.tell(&format!("{:<7} {:<15} {what}{rest}{eta}{lost}", "[WAIT]", "fleet"));
+            shown = now;
+        }
         check_access(watch)?;
         if Instant::now() >= deadline {
             let fault = Fault::new(Exit::Failed, "FleetTimeout", format!("the time is up: {what}"));
             let hint = "the rollout continues without this command\nlook with: calicoctl-win fleet status";
             return Err(fault.hint(hint).into());
         }
-        let what = format!("{what}{rest}{lost}");
+        let what = format!("{what}{rest}{eta}{lost}");
         app.event(&Event::Waiting { what, elapsed: begun.elapsed(), limit: deadline - begun });
         watch.wait(LOOK_EVERY.min(deadline - Instant::now()));
     }

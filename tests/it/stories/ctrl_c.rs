@@ -66,6 +66,30 @@ fn what_has_no_end_is_no_document_and_its_stream_ends_with_a_result() {
     assert_eq!(said, (&json!(true), &json!(0)));
 }
 
+/// A rollout takes hours, and a pipeline has no terminal: each change is a line.
+#[test]
+fn a_fleet_apply_without_a_terminal_says_what_it_waits_for() {
+    let lab = Lab::installed();
+    lab.write("node.yaml", "spec: {calico: {version: v3.32.1}}\n");
+    let mut command = lab.command("fleet apply -y -c node.yaml --image host/c:1 --sandbox node");
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = Vec::new();
+    for line in BufReader::new(child.stdout.take().unwrap()).lines() {
+        said.push(line.unwrap());
+        if said.last().unwrap().starts_with("[WAIT]") {
+            ctrl_c(&child);
+        }
+    }
+    let mut errors = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{said:#?}");
+    assert!(
+        said.iter().any(|line| line.ends_with("every node to have a pod of its wave: 0 of 1 wave done")),
+        "{said:#?}"
+    );
+    assert!(errors.contains("`calicoctl-win fleet status"), "{errors}");
+}
+
 /// The API server delays the run before anything is planned.
 #[test]
 fn a_run_stopped_before_its_plan_is_recorded_as_cancelled() {
