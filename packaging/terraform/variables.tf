@@ -15,6 +15,11 @@ variable "program_url" {
     condition     = !can(regex("^[a-z]+://[^/?#]*@", var.program_url))
     error_message = "program_url must not have a user or password: every process on the machine can read them."
   }
+
+  validation {
+    condition     = !can(regex("(?i)[?&;](sig|[^=&;]*(signature|token|secret|password)[^=&;]*)(=|&|;|$)", var.program_url))
+    error_message = "program_url must not be signed: every process on the machine can read the signature."
+  }
 }
 
 variable "program_sha256" {

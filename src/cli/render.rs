@@ -66,6 +66,16 @@ fn pinned(module: &str) -> Result<&str> {
     Ok(module)
 }
 
+/// The parameter of a URL with which anyone may fetch what it names: those of S3, Google Cloud Storage, CloudFront and
+/// Azure's shared access signatures (`sig`), and tokens.
+fn signs(url: &str) -> Option<&str> {
+    let (_, query) = url.split_once('?')?;
+    query.split(['&', ';']).map(|one| one.split_once('=').map_or(one, |(name, _)| name)).find(|name| {
+        let name = name.to_ascii_lowercase();
+        name == "sig" || ["signature", "token", "secret", "password"].iter().any(|word| name.contains(word))
+    })
+}
+
 fn made(program: &RenderProgram) -> Result<Program> {
     let url = &program.program_url;
     let character = |c: char| c.is_ascii_alphanumeric() || "._~:/?#@!$&'()*+,;=%[]-".contains(c);
@@ -73,6 +83,12 @@ fn made(program: &RenderProgram) -> Result<Program> {
         // The error does not repeat it.
         return Err(Fault::new(Exit::Usage, "Usage", "--program-url must not have a user or password")
             .hint("every process on the machine can read its user data; use a URL that needs no login")
+            .into());
+    }
+    if let Some(name) = signs(url) {
+        let what = format!("--program-url must not be signed: `{name}` in it is a secret");
+        return Err(Fault::new(Exit::Usage, "Usage", what)
+            .hint("every process on the machine can read its user data; serve the program without a signature")
             .into());
     }
     if !(url.starts_with("https://") || url.starts_with("http://")) || !url.chars().all(character) {

@@ -46,6 +46,22 @@ run "url_with_a_password" {
   expect_failures = [var.program_url]
 }
 
+run "url_with_a_signature" {
+  command = plan
+  variables {
+    program_url = "https://example.com/calicoctl-win.exe?sv=2024-11-04&sig=hidden"
+  }
+  expect_failures = [var.program_url]
+}
+
+run "url_with_a_token" {
+  command = plan
+  variables {
+    program_url = "https://example.com/calicoctl-win.exe?X-Amz-Security-Token=hidden"
+  }
+  expect_failures = [var.program_url]
+}
+
 run "sha256_too_short" {
   command = plan
   variables {

@@ -225,6 +225,15 @@ fn what_cannot_be_rendered_is_refused() {
     assert!(said.contains("is no URL"), "{said}");
     let said = refused(&format!("render user-data -c node.yaml {}", PROGRAM.replace("//", "//user:hidden@")), 64);
     assert!(said.contains("must not have a user or password") && !said.contains("hidden"), "{said}");
+    for query in ["sv=2024-11-04&sig=hidden", "X-Amz-Signature=hidden", "X-Goog-Signature=hidden", "token=hidden"] {
+        let signed = PROGRAM.replace("win.exe", &format!("win.exe?{query}"));
+        for verb in ["user-data", "cloud-config", "ansible", "terraform --module ./terraform"] {
+            let said = refused(&format!("render {verb} -c node.yaml {signed}"), 64);
+            assert!(said.contains("must not be signed") && !said.contains("hidden"), "{verb}: {said}");
+        }
+    }
+    let versioned = PROGRAM.replace("win.exe", "win.exe?version=3&design=1");
+    let _fits = lab.bare(&format!("render user-data -c node.yaml {versioned}")).exits(0);
     let said = refused(&format!("render terraform -c node.yaml --module git::https://host/a.git//b {PROGRAM}"), 64);
     assert!(said.contains("names no version"), "{said}");
     let said = refused(&format!("render user-data --set calicoNetwork.vxlan.vxlanVNI=1 {PROGRAM}"), 4);
