@@ -20,8 +20,15 @@ try {
     New-Item -Path $folder -ItemType Directory -Force | Out-Null
     if (-not (Test-Sha256 -Path $program)) {
         [System.Net.ServicePointManager]::SecurityProtocol = [System.Net.SecurityProtocolType]::Tls12
-        Invoke-WebRequest -UseBasicParsing -Uri $url -OutFile $download
-        if (-not (Test-Sha256 -Path $download)) { throw "$url does not have the SHA-256 $sha256" }
+        $answer = Invoke-WebRequest -UseBasicParsing -Uri $url -OutFile $download -PassThru
+        if (-not (Test-Sha256 -Path $download)) {
+            # Windows PowerShell does not say that a connection ended before the whole file had come.
+            if ("$((Get-Item -LiteralPath $download).Length)" -ne "$($answer.Headers['Content-Length'])") {
+                throw "$url did not come whole"
+            }
+            Write-Output -InputObject "calicoctl-win was not run: $url does not have the SHA-256 $sha256"
+            exit 1
+        }
         Move-Item -LiteralPath $download -Destination $program -Force
     }
     $file = Join-Path -Path $folder -ChildPath 'node.yaml'

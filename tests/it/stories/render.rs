@@ -209,6 +209,18 @@ fn the_script_of_the_terraform_example_is_powershell() {
     is_powershell(&text.replace("${path}", r"C:\k\config"));
 }
 
+/// 1002 would run the script again at each boot.
+#[test]
+fn a_whole_download_with_another_digest_is_not_tried_again() {
+    let script = lab().bare(&format!("render user-data -c node.yaml {PROGRAM}")).exits(0).stdout;
+    let (_, checked) = script.split_once("if (-not (Test-Sha256 -Path $download)) {").unwrap();
+    let (cut, whole) = checked.split_once("throw").unwrap();
+    assert!(cut.contains("-ne \"$($answer.Headers['Content-Length'])\""), "{cut}");
+    let (_, ends) = whole.split_once("does not have the SHA-256").unwrap();
+    assert!(ends.contains("exit 1\r\n") && ends.find("exit 1\r\n") < ends.find("Move-Item"), "{ends}");
+    assert!(ends.contains("} catch {") && ends.contains("exit 1002\r\n"), "{ends}");
+}
+
 #[test]
 fn what_cannot_be_rendered_is_refused() {
     let lab = lab();
