@@ -72,6 +72,12 @@ pub(crate) fn prepare(op: &mut Operation<'_>, cluster: &Cluster, resolved: &Reso
     Ok(Some(found))
 }
 
+/// The programs that a config names: a Windows path is one of the node, which may be a sandbox.
+pub(crate) fn on_node(node: &dyn Node, named: &Programs) -> Programs {
+    let place = |path: &String| on_this_machine(Some(node), path).display().to_string();
+    Programs { path: named.path.as_ref().map(place), ..named.clone() }
+}
+
 /// Finds the programs alone. A service that another program made is left as it is.
 ///
 /// # Errors
@@ -241,10 +247,10 @@ fn locate(
     if let Some(bundle) = &op.context.sources.bundle {
         check_bundle(bundle, version, from)?;
     }
-    let cache = op.app.cache_dir(op.node);
+    let (cache, from) = (op.app.cache_dir(op.node), on_node(op.node, from));
     op.app.phase("kubernetes", |app| {
         let (path, sha256) =
-            sources::locate(from, version, (name, pinned.as_ref()), &cache, connection, &mut |event| {
+            sources::locate(&from, version, (name, pinned.as_ref()), &cache, connection, &mut |event| {
                 app.event(&event);
             })?;
         let message = format!("{name} of Kubernetes {version}, sha256 {}", sha256.short());

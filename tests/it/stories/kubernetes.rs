@@ -70,6 +70,16 @@ pub fn is_ready(lab: &Lab, name: &str) -> bool {
     conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }
 
+/// As with a kubeconfig and the token.
+#[test]
+fn a_windows_path_of_the_programs_is_on_the_sandboxs_disk() {
+    let lab = bare();
+    fs::rename(lab.path("v1.36.2"), lab.on_node("C/v1.36.2")).unwrap();
+    let config = fs::read_to_string(lab.path("node.yaml")).unwrap();
+    lab.write("node.yaml", config.replace("{path: v1.36.2}", r"{path: C:\v1.36.2}"));
+    let _installed = apply(&lab).exits(0);
+}
+
 #[test]
 fn a_bare_machine_becomes_a_ready_node_by_one_apply() {
     let lab = bare();
