@@ -18,6 +18,7 @@ use crate::run::Ending;
 use crate::run::app::App;
 use crate::run::checks::{self, tell};
 use crate::run::context::{Context, Known, gather};
+use crate::run::needs;
 use crate::run::sources::Choice;
 use crate::run::verb::PREFLIGHT;
 use crate::selftest::report::RowReport;
@@ -43,19 +44,19 @@ impl Round {
 pub(crate) fn run(args: &Preflight, app: &mut App) -> Result<Ending> {
     let limit = if args.wait { args.timeout.length() } else { Duration::ZERO };
     let mut node = app.node()?;
-    let mut round = look(app, args.deep, &mut *node)?;
+    let mut round = look(app, (args.deep, true), &mut *node)?;
     let wait = Wait { what: Some("all checks to pass"), limit, pause: PAUSE, rest: &mut wait::sleep };
     wait_for(app, &mut *node, wait, |app, node| {
         if round.is_good() {
             return Ok(true);
         }
-        round = look(app, args.deep, node)?;
+        round = look(app, (args.deep, true), node)?;
         Ok(round.is_good())
     })?;
     drop(node);
     if args.fix && fix(app, &round)? {
         let mut node = app.node()?;
-        round = look(app, args.deep, &mut *node)?;
+        round = look(app, (args.deep, true), &mut *node)?;
     }
     tell(app, &round.report);
     // Why some checks had no input: no cluster, or no settings that its answers allow.
@@ -65,18 +66,20 @@ pub(crate) fn run(args: &Preflight, app: &mut App) -> Result<Ending> {
 
 /// Makes every check once, and returns also what the machine is.
 pub(super) fn once(app: &mut App, node: &mut dyn Node) -> Result<(PreflightReport, NodeFacts)> {
-    let round = look(app, false, node)?;
+    let round = look(app, (false, false), node)?;
     Ok((round.report, round.known.facts))
 }
 
-fn look(app: &mut App, deep: bool, node: &mut dyn Node) -> Result<Round> {
+/// `tries`: also what a run would get from elsewhere.
+fn look(app: &mut App, (deep, tries): (bool, bool), node: &mut dyn Node) -> Result<Round> {
     let context = app.context(node, &PREFLIGHT, &Choice::default())?;
     let known = gather(app, &context, node, false, true)?;
     // This is not the cluster's error, and an untrusted file must not be tried in other ways.
     if known.cluster.as_ref().is_err_and(|error| Fault::id_of(error) == trust::OTHERS_MAY_WRITE) {
         return Err(known.cluster.err().context("read the kubeconfig")?);
     }
-    let report = checks::measured(app, context.run(node)?, &known);
+    let needs = tries.then(|| needs::tried(app, &context, node, &known)).flatten();
+    let report = checks::measured(app, context.run(node)?, &known, needs.as_ref());
     let mut round = Round { context, known, report };
     if deep {
         let mut test = TestContext::new(node, selftest::program(app)?, None)?;

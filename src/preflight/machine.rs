@@ -5,7 +5,7 @@ use super::Finding::{Fail, Pass, Skip, Unknown, Warn};
 use super::builds::{self, PAUSE_SINCE};
 use super::cluster::minor;
 use super::node::unread;
-use super::{Finding, Input, Judge, Row, Severity};
+use super::{Finding, Input, Judge, Needs, Row, Severity};
 use crate::calico::services::SERVICES;
 use crate::calico::{flannel, networks};
 use crate::facts::{CniConfig, Features, NodeFacts, Part, RuntimeKind, ServiceFacts, Survey};
@@ -102,6 +102,20 @@ pub(super) const ROWS: &[Row] = &[
         judge: Judge::Machine(kubelet_dependencies),
     },
     Row {
+        id: "JoinToken",
+        severity: Severity::Error,
+        why: "a kubelet that has not joined needs a bootstrap token that the cluster accepts",
+        fix: "kubeadm token create  # on a control-plane node\nwrite the token to the file that spec.kubernetes.node.join names, or set the variable CALICO_WIN_JOIN_TOKEN",
+        judge: Judge::Node(|_, input| needed(input, |needs| &needs.join)),
+    },
+    Row {
+        id: "SourcesAvailable",
+        severity: Severity::Error,
+        why: "the release, kubelet and kube-proxy come from a server, or from a file on this machine",
+        fix: "correct spec.calico.source and spec.kubernetes.node.source, or allow the host in the firewall\nif a proxy is needed, set spec.transport.proxy; without a network, take a bundle: calicoctl-win release bundle",
+        judge: Judge::Node(|_, input| needed(input, |needs| &needs.sources)),
+    },
+    Row {
         id: "KubeProxyFlags",
         severity: Severity::Warning,
         why: "without DSR and a source VIP, policies see the node's address instead of the pod's; without a source VIP, a pod that calls a LoadBalancer whose backend is on its own node may time out on newer builds of Server 2019 (kubernetes/community#8890); and a kube-proxy does not start with feature gates that it no longer supports",
@@ -150,6 +164,10 @@ pub(super) const ROWS: &[Row] = &[
         }),
     },
 ];
+
+fn needed(input: &Input, of: fn(&Needs) -> &Finding) -> Finding {
+    input.needs.map_or_else(|| Skip("preflight tries it".into()), |needs| of(needs).clone())
+}
 
 /// Only tags of the image `pause` are known. Other images are the user's own.
 fn pause_image(node: &NodeFacts, _: &Input) -> Finding {

@@ -40,6 +40,16 @@ pub struct Input<'a> {
     pub replaces_flannel: bool,
     /// Ways by which people must be able to reach the machine.
     pub remote_access: &'a [RemoteAccess],
+    /// Only `preflight` tries it: a run says itself what is wrong when it gets it.
+    pub needs: Option<&'a Needs>,
+}
+
+/// What a run gets from elsewhere, and whether it is there.
+pub struct Needs {
+    /// The bootstrap token of a kubelet that has not joined.
+    pub join: Finding,
+    /// The release and Kubernetes' programs.
+    pub sources: Finding,
 }
 
 impl<'a> Input<'a> {

@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use reqwest::Url;
+use reqwest::header::RANGE;
 
 use super::archive::version_in;
 use super::download::Cache;
 use super::files::PathContext;
 use super::invalid;
-use super::transport::{Http, shown};
+use super::transport::{Failure, Http, shown};
 use crate::fault::{Exit, Fault};
 use crate::report::event::{Event, Sink};
 use crate::settings::Connection;
@@ -135,6 +136,37 @@ pub(super) fn fetch(
         None => events(not_pinned(&shown(url))),
     }
     cache.fetch(&http, url, expected, events)
+}
+
+/// Whether a release can be found, as [`locate`] does, without downloading it: the server that answers, or the place.
+///
+/// # Errors
+/// As [`locate`].
+pub fn available(source: &Source, pinned: Option<&Sha256>, cache: &Path, connection: &Connection) -> Result<String> {
+    check_there(source)?;
+    match source {
+        Source::Directory(path) | Source::File(path) => Ok(path.clone()),
+        Source::Url(text) => answers(&parse(text)?, "", pinned, &Cache::at(cache), connection),
+    }
+}
+
+pub(super) fn answers(
+    url: &Url,
+    name: &str,
+    pinned: Option<&Sha256>,
+    cache: &Cache<'_>,
+    connection: &Connection,
+) -> Result<String> {
+    let is_cached = pinned.is_some_and(|pinned| matches!(cache.archive(pinned), Ok(Some(_))));
+    if connection.offline || is_cached {
+        // Asks no server.
+        return fetch(url, name, pinned, cache, connection, &mut |_| ()).map(|_| "in the cache".into());
+    }
+    let http = Http::new(connection)?;
+    match http.send(url, http.get(url).header(RANGE, "bytes=0-0")) {
+        Ok(_) => Ok(format!("{} answers", url.host_str().unwrap_or_default())),
+        Err(Failure::Retry { error, .. } | Failure::Final(error)) => Err(error),
+    }
 }
 
 pub(super) fn parse(text: &str) -> Result<Url, Fault> {

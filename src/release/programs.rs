@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use flate2::bufread::GzDecoder;
+use reqwest::Url;
 
 use super::archive::{MAX_FILE, digest_mismatch};
 use super::download::Cache;
 use super::files::{BUFFER, PathContext};
 use super::invalid;
-use super::locate::{digest_next_to, fetch, not_pinned, parse};
+use super::locate::{answers, digest_next_to, fetch, not_pinned, parse};
 use crate::fault::Fault;
 use crate::node::files;
 use crate::paths::containerd;
@@ -39,9 +40,7 @@ pub fn locate(
     events: Sink,
 ) -> Result<(PathBuf, Sha256)> {
     let Some(path) = &programs.path else {
-        let folder = programs.url_template.replace("{version}", &version.to_string());
-        let url = format!("{}/{name}", folder.trim_end_matches('/'));
-        return fetch(&parse(&url)?, name, pinned, &Cache::at(cache), connection, events);
+        return fetch(&url(programs, version, name)?, name, pinned, &Cache::at(cache), connection, events);
     };
     let path = Path::new(path);
     let (file, published) = if path.is_dir() {
@@ -74,6 +73,29 @@ pub fn locate(
             Ok((file, found))
         }
     }
+}
+
+/// Whether a program can be found, as [`locate`] does, without downloading it: the server that answers, or the place.
+///
+/// # Errors
+/// As [`locate`].
+pub fn available(
+    programs: &Programs,
+    version: KubernetesVersion,
+    (name, pinned): (&str, Option<&Sha256>),
+    cache: &Path,
+    connection: &Connection,
+) -> Result<String> {
+    match &programs.path {
+        Some(path) if Path::new(path).exists() => Ok(path.clone()),
+        Some(path) => Err(not_found(Path::new(path), name).into()),
+        None => answers(&url(programs, version, name)?, name, pinned, &Cache::at(cache), connection),
+    }
+}
+
+fn url(programs: &Programs, version: KubernetesVersion, name: &str) -> Result<Url, Fault> {
+    let folder = programs.url_template.replace("{version}", &version.to_string());
+    parse(&format!("{}/{name}", folder.trim_end_matches('/')))
 }
 
 fn not_found(path: &Path, name: &str) -> Fault {

@@ -45,7 +45,12 @@ pub(crate) fn tell(app: &mut App, report: &PreflightReport) {
 
 /// Runs all checks with what is known. They run even if the cluster does not answer, or its answers allow no settings:
 /// the report says more than the first error.
-pub(crate) fn measured(app: &mut App, run: &RunSettings, known: &Known) -> PreflightReport {
+pub(crate) fn measured(
+    app: &mut App,
+    run: &RunSettings,
+    known: &Known,
+    needs: Option<&preflight::Needs>,
+) -> PreflightReport {
     let (cluster, settings) = (known.cluster.as_ref().ok(), known.resolved.as_ref().ok());
     let failure = known.cluster.as_ref().err().map(|error| Failure::new(error).line());
     let input = preflight::Input {
@@ -56,6 +61,7 @@ pub(crate) fn measured(app: &mut App, run: &RunSettings, known: &Known) -> Prefl
         cluster_failure: failure.as_deref(),
         replaces_flannel: known.replaces_flannel,
         remote_access: &run.remote_access,
+        needs,
     };
     examine(app, run, preflight::Scope::Everything, &input)
 }
@@ -65,7 +71,7 @@ pub(crate) fn measured(app: &mut App, run: &RunSettings, known: &Known) -> Prefl
 /// # Errors
 /// The failed checks, with the exit class of the worst.
 pub(super) fn check(app: &mut App, run: &RunSettings, known: &Known) -> Result<()> {
-    let report = measured(app, run, known);
+    let report = measured(app, run, known, None);
     tell(app, &report);
     // Advice about the machine's other services belongs to `preflight`: an install does not change them.
     let advice = |check: &Check| check.status == CheckStatus::Warn && check.group == "machine";

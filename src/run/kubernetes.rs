@@ -61,15 +61,32 @@ pub(crate) fn prepare(op: &mut Operation<'_>, cluster: &Cluster, resolved: &Reso
     let Some(node) = &resolved.settings.kubernetes_node else { return Ok(None) };
     let mut found = programs(op, &resolved.run.connection, node.version, &node.programs)?;
     if found.files.programs.iter().any(|(role, _)| *role == Role::Kubelet) {
-        let (token, hashes) = joining(op.node, node)?;
-        check_ca(cluster, &hashes)?;
         found.files.ca_pem = cluster.ca_pem().map(str::to_owned);
-        found.files.bootstrap = bootstrap(op.node, cluster, token)?;
+        found.files.bootstrap = join(op.node, cluster, node)?;
     }
     if let Some(wanted) = &node.containerd {
         found.find_containerd(op, wanted)?;
     }
     Ok(Some(found))
+}
+
+/// What kubelet joins with.
+///
+/// # Errors
+/// As [`prepare`], without those of the programs.
+pub(crate) fn join(node: &dyn Node, cluster: &Cluster, wanted: &KubernetesNode) -> Result<Bootstrap> {
+    let (token, hashes) = joining(node, wanted)?;
+    check_ca(cluster, &hashes)?;
+    bootstrap(node, cluster, token)
+}
+
+/// Whether no other program made the service.
+///
+/// # Errors
+/// When the node cannot be read.
+pub(crate) fn may_install(node: &dyn Node, role: Role) -> Result<bool> {
+    let there = node.get(&Id::Service(role.service().into()))?;
+    Ok(!matches!(there, Some(State::Service(other)) if !is_ours(&other)))
 }
 
 /// The programs that a config names: a Windows path is one of the node, which may be a sandbox.

@@ -30,6 +30,7 @@ mod kubernetes;
 mod lease;
 pub(crate) mod login;
 mod lost_pods;
+pub(crate) mod needs;
 pub(crate) mod node_object;
 mod node_result;
 pub(crate) mod node_status;

@@ -163,6 +163,7 @@ fn report_of(scene: &Scene) -> PreflightReport {
         cluster_failure: scene.unreached,
         replaces_flannel: false,
         remote_access: scene.remote_access,
+        needs: None,
     };
     run(Scope::Everything, &input, &[])
 }

@@ -70,6 +70,34 @@ pub fn is_ready(lab: &Lab, name: &str) -> bool {
     conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }
 
+/// What an apply would say only after its other checks.
+#[test]
+fn preflight_tries_the_token_and_where_the_programs_come_from() {
+    let lab = bare();
+    let checked = |fault: &str| {
+        let report = lab.fails_at(fault, "preflight -c node.yaml -o json").json();
+        let checks = report["checks"].as_array().unwrap();
+        ["JoinToken", "SourcesAvailable"].map(|id| {
+            let check = checks.iter().find(|check| check["id"] == id).unwrap();
+            format!("{}: {}", check["status"].as_str().unwrap(), check["detail"].as_str().unwrap())
+        })
+    };
+    let [join, sources] = checked("");
+    assert_eq!(join, "ok: the cluster accepts it");
+    assert!(sources.starts_with("ok: ") && sources.contains("answers") && sources.contains("v1.36.2"), "{sources}");
+    let [_, sources] = checked("release 404");
+    assert!(sources.starts_with("fail: ") && sources.contains("404"), "{sources}");
+
+    fs::remove_file(lab.path("token")).unwrap();
+    assert!(checked("")[0].starts_with("fail: cannot read token to join the cluster"), "{:?}", checked(""));
+    lab.write("token", TOKEN.replace("abcdef.", "aaaaaa."));
+    assert!(checked("")[0].starts_with("fail: "), "{:?}", checked(""));
+
+    lab.write("token", TOKEN);
+    fs::rename(lab.path("v1.36.2"), lab.path("elsewhere")).unwrap();
+    assert!(checked("")[1].starts_with("fail: there is no kubelet.exe in v1.36.2"), "{:?}", checked(""));
+}
+
 /// As with a kubeconfig and the token.
 #[test]
 fn a_windows_path_of_the_programs_is_on_the_sandboxs_disk() {
