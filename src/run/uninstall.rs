@@ -82,6 +82,8 @@ pub(crate) struct RemovalOutcome {
     in_etcd: bool,
     /// What Calico's scripts had installed is removed, and kept in the store.
     removes_scripts: bool,
+    /// It is restored instead.
+    restores_scripts: bool,
     /// What stays of it, and why.
     scripts_left: Vec<String>,
     /// The Node, if its kubelet is removed too.
@@ -128,6 +130,7 @@ fn gather(args: &Uninstall, op: &mut Operation<'_>) -> Result<Removed> {
         outcome: RemovalOutcome {
             ruled,
             removes_scripts: !found.theirs.is_empty(),
+            restores_scripts: found.adopted == Some(Adopted::Restore),
             scripts_left: found.left.clone(),
             ..RemovalOutcome::of(op)
         },
@@ -337,6 +340,7 @@ impl RemovalOutcome {
         }
         let brought_back = self.removes_scripts && !removal.purge && applied.changed > 0;
         let msg = match (applied.changed > 0, stays.is_empty()) {
+            (true, _) if self.restores_scripts => "What Calico's scripts had installed is back; the rest is removed.",
             (true, true) if self.removes_scripts => "Calico is removed, and what Calico's scripts had installed.",
             (true, true) => "Calico is removed; this machine is as it was before.",
             (true, false) => "Calico is removed; what is left here is named above.",

@@ -182,7 +182,11 @@ fn b15_b19_the_scripts_node_is_adopted_and_restored_byte_for_byte() {
         assert_eq!(lab.run("status -o json").exits(0).json()["drift"], Value::Array(vec![]));
         assert_eq!(lab.run(words).exits(0).json()["changed"], false, "a second time there is nothing to do");
 
-        let _gone = lab.run("uninstall --purge -y").exits(0);
+        let gone = lab.run("uninstall --purge -y").exits(0).stdout;
+        assert!(
+            gone.contains("What Calico's scripts had installed is back") && !gone.contains("Calico is removed"),
+            "{gone}"
+        );
         assert_eq!(states(&lab), ["CalicoNode Running", "CalicoFelix Running", "CalicoConfd Running"]);
         lab.picture_without_state().says_the_same_as(&before);
     }
