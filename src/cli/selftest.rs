@@ -1,6 +1,7 @@
 //! `selftest`: the rows of [`crate::selftest`] on this machine or a sandbox, as they end, and what they say together.
 
 use std::ffi::OsString;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -35,7 +36,7 @@ pub(crate) fn run(args: &Selftest, app: &mut App) -> Result<Ending> {
     }
     let report = {
         let _lock = lock(app, &mut *node)?;
-        let _hold = (reach > Reach::Reads).then(|| hold(app, &mut *node)).transpose()?;
+        let hold = (reach > Reach::Reads).then(|| hold(app, &mut *node)).transpose()?;
         let mut context = TestContext::new(&mut *node, program(app)?, args.adapter.clone())?;
         let (reporter, quiet) = (&mut app.reporter, app.global.quiet);
         let mut tell = |row: &RowReport| {
@@ -43,7 +44,13 @@ pub(crate) fn run(args: &Selftest, app: &mut App) -> Result<Ending> {
                 reporter.say(&line(row));
             }
         };
-        selftest::run(&mut context, reach, &mut tell)
+        let report = selftest::run(&mut context, reach, &mut tell);
+        let is_safe_as_before = hold.is_none_or(|(_hold, secured)| !secured);
+        if is_safe_as_before && report.left.is_empty() && report.removed.is_empty() {
+            // What the rows made is gone again.
+            app.record().changed.store(false, Ordering::SeqCst);
+        }
+        report
     };
     app.reporter.document(&report, &summary(&report));
     let exit = if selftest::holds(&report) { Exit::Ok } else { Exit::PreflightFailed };
@@ -82,10 +89,12 @@ fn lock(app: &App, node: &mut dyn Node) -> Result<Option<Lock>> {
     Lock::take(node, &holder, Duration::ZERO, &mut |_| ()).map(Some)
 }
 
-fn hold(app: &mut App, node: &mut dyn Node) -> Result<Hold> {
+/// Returns also whether a folder had to be made safe.
+fn hold(app: &mut App, node: &mut dyn Node) -> Result<(Hold, bool)> {
     let (hold, secured) = Hold::take(node)?;
+    let was_unsafe = secured.is_some();
     app.made_safe(secured.map(|reason| (WinPath::known(selftest::FOLDER), reason)).into_iter().collect());
-    Ok(hold)
+    Ok((hold, was_unsafe))
 }
 
 /// Returns a row as text.
