@@ -45,7 +45,7 @@ pub(crate) fn explain(args: &Explain, app: &mut App) -> Result<Ending> {
     let exit = Exit::all().find(|exit| exit.code().to_string() == id || exit.name().eq_ignore_ascii_case(id));
     let id = if let Some(exit) = exit { exit.name() } else { id };
     // A phase can have the name of a section of the config.
-    let pages = [explain::explain(id).map(str::to_owned), field(id).or_else(|| section(id))];
+    let pages = [explain::explain(id).map(str::to_owned), field(id).or_else(|| section(id)).or_else(|| named(id))];
     let mut page = pages.into_iter().flatten().reduce(|page, fields| format!("{page}\n\nIn the config:\n\n{fields}"));
     let calico = app.global.calico_namespace.as_deref();
     let namespace = calico.unwrap_or("calico-system");
@@ -100,6 +100,16 @@ fn short(path: &str) -> &str {
 fn field(path: &str) -> Option<String> {
     let field = crate::config::fields().find(|field| short(&field.path).eq_ignore_ascii_case(short(path)))?;
     Some(format!("{}: {}\n\n{}\n", field.path, field.takes, field.help))
+}
+
+/// Returns the pages of the config fields with this last name, for example `vxlanVNI`.
+fn named(name: &str) -> Option<String> {
+    let fields = crate::config::fields().map(|field| field.path);
+    let pages: Vec<String> = fields
+        .filter(|path| path.rsplit('.').next().is_some_and(|last| last.eq_ignore_ascii_case(name)))
+        .filter_map(|path| field(&path))
+        .collect();
+    (!pages.is_empty()).then(|| pages.join("\n"))
 }
 
 /// Returns the fields of a section of the config.

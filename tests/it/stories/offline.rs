@@ -21,6 +21,9 @@ fn explain_knows_exit_codes_ids_and_fields() {
     }
     assert_eq!(lab.bare("explain 7 -o json").exits(0).json()["id"], "CLUSTER_UNREACHABLE");
     assert!(lab.bare("explain spec").exits(0).stdout.contains("calicoNetwork.vxlan.vxlanVNI: "));
+    let both = lab.bare("explain vxlanVNI").exits(0).stdout;
+    assert!(both.contains("A check, group network") && both.contains("spec.calicoNetwork.vxlan.vxlanVNI: "), "{both}");
+    assert!(lab.bare("explain tokenFile").exits(0).stdout.contains("spec.kubernetes.node.join.tokenFile: "));
     let both = lab.bare("explain services").exits(0).stdout;
     assert!(both.contains("Register, change or delete") && both.contains("services.felixLogSeverity: "), "{both}");
     let former = lab.bare("explain TrialTakenBack").exits(0).stdout;
