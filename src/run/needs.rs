@@ -11,17 +11,23 @@ use super::stage::reachable;
 use crate::apply::joining::has_joined;
 use crate::calico::kubernetes::{ROLES, program, program_path};
 use crate::calico::services::Role;
+use crate::fault::Exit;
 use crate::item::Id;
 use crate::node::Node;
 use crate::preflight::{Finding, Needs};
 use crate::release::{locate, programs};
-use crate::report::document::Failure;
+use crate::report::document::{Failure, exit_of};
 use crate::settings::{KubernetesNode, Settings};
 
 /// Tries it; none if the settings are not known.
 pub(crate) fn tried(app: &App, context: &Context, node: &dyn Node, known: &Known) -> Option<Needs> {
     let resolved = known.resolved.as_ref().ok().filter(|_| known.cluster.is_ok())?;
-    let said = |found: Result<Finding>| found.unwrap_or_else(|error| Finding::Fail(Failure::new(&error).line()));
+    let said = |found: Result<Finding>| {
+        found.unwrap_or_else(|error| match (exit_of(&error), Failure::new(&error).line()) {
+            (Exit::ClusterUnreachable, line) => Finding::Unknown(line),
+            (_, line) => Finding::Fail(line),
+        })
+    };
     Some(Needs {
         join: said(join(context, node, resolved.settings.kubernetes_node.as_ref())),
         sources: said(sources(app, context, node, &resolved.settings)),

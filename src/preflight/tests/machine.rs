@@ -8,6 +8,16 @@ fn policy_only(scene: &mut Scene) {
 
 pub(super) const STORIES: &[Story] = &[
     story(
+        "JoinToken",
+        |scene| scene.needs.join = Finding::Fail("cannot read the file".into()),
+        |scene| scene.needs.join = Finding::Unknown("the cluster does not answer".into()),
+    ),
+    story(
+        "SourcesAvailable",
+        |scene| scene.needs.sources = Finding::Fail("no such host".into()),
+        |scene| scene.needs.sources = Finding::Unknown("the disk does not answer".into()),
+    ),
+    story(
         "RuntimeRunning",
         |scene| survey_of(scene).services.get_mut("containerd").unwrap().running = false,
         |scene| scene.node.leave_out(Part::Survey, "a service refused it"),

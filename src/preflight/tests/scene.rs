@@ -12,6 +12,7 @@ pub(super) struct Scene {
     /// The cluster was asked, and did not answer.
     pub unreached: Option<&'static str>,
     pub remote_access: &'static [RemoteAccess],
+    pub needs: Needs,
 }
 
 pub(super) type Edit = fn(&mut Scene);
@@ -91,7 +92,8 @@ pub(super) fn scene() -> Scene {
         linux_datastore: Some("kubernetes".into()),
         ..ClusterFacts::default()
     };
-    Scene { node, cluster, settings: Some(settings), names_backend: false, unreached: None, remote_access: &[] }
+    let needs = Needs { join: Finding::Pass("accepted".into()), sources: Finding::Pass("in place".into()) };
+    Scene { node, cluster, settings: Some(settings), names_backend: false, unreached: None, remote_access: &[], needs }
 }
 
 pub(super) fn survey() -> Survey {
@@ -163,7 +165,7 @@ fn report_of(scene: &Scene) -> PreflightReport {
         cluster_failure: scene.unreached,
         replaces_flannel: false,
         remote_access: scene.remote_access,
-        needs: None,
+        needs: Some(&scene.needs),
     };
     run(Scope::Everything, &input, &[])
 }
