@@ -1,10 +1,10 @@
 //! A running node is changed, rolled back and repaired.
 
 #[cfg(not(windows))]
+use std::fs;
+
 use http::Method;
 use serde_json::{Value, json};
-#[cfg(not(windows))]
-use std::fs;
 
 #[cfg(not(windows))]
 use crate::house::SOON;
