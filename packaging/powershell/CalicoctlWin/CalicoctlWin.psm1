@@ -17,7 +17,7 @@ function Get-Program {
 }
 
 # The options of a command line, from the parameters that were given. $Options has the option of each parameter; an
-# empty one is for an argument without an option.
+# empty one is for an argument without an option, and one that ends with = takes true or false.
 function ConvertTo-ArgumentList {
     param(
         [System.Collections.IDictionary] $Bound,
@@ -29,9 +29,7 @@ function ConvertTo-ArgumentList {
         $option = $Options[$name]
         $given = $Bound[$name]
         if ($given -is [System.Management.Automation.SwitchParameter]) {
-            if ($given) { $option }
-        } elseif ($given -is [bool]) {
-            "$option=$("$given".ToLowerInvariant())"
+            if ($option.EndsWith('=')) { "$option$("$given".ToLowerInvariant())" } elseif ($given) { $option }
         } elseif ($option) {
             foreach ($one in $given) { "$option=$one" }
         } else {

@@ -40,8 +40,6 @@ function Test-CalicoNode {
         Ids of checks that may fail
     .PARAMETER LogFile
         Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    .PARAMETER Help
-        Print help
     .EXAMPLE
         Test-CalicoNode -Config node.yaml | Where-Object -Property Status -EQ fail
     .OUTPUTS
@@ -66,8 +64,7 @@ function Test-CalicoNode {
         [string] $CaFile,
         [switch] $Offline,
         [string[]] $IgnorePreflightErrors,
-        [string] $LogFile,
-        [string] $Help
+        [string] $LogFile
     )
     $options = [ordered]@{
         Wait = '--wait'
@@ -87,7 +84,6 @@ function Test-CalicoNode {
         Offline = '--offline'
         IgnorePreflightErrors = '--ignore-preflight-errors'
         LogFile = '--log-file'
-        Help = '--help'
     }
     Read-Document -Cmdlet $PSCmdlet -Command 'preflight' -Bound $PSBoundParameters -Options $options -Type 'Check' -Expand 'Checks'
 }
@@ -138,8 +134,6 @@ function Get-CalicoPlan {
         Ids of checks that may fail
     .PARAMETER LogFile
         Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    .PARAMETER Help
-        Print help
     .EXAMPLE
         (Get-CalicoPlan -Config node.yaml).Changes
     .OUTPUTS
@@ -167,8 +161,7 @@ function Get-CalicoPlan {
         [string] $CaFile,
         [switch] $Offline,
         [string[]] $IgnorePreflightErrors,
-        [string] $LogFile,
-        [string] $Help
+        [string] $LogFile
     )
     $options = [ordered]@{
         Release = '--release'
@@ -191,7 +184,6 @@ function Get-CalicoPlan {
         Offline = '--offline'
         IgnorePreflightErrors = '--ignore-preflight-errors'
         LogFile = '--log-file'
-        Help = '--help'
     }
     Read-Document -Cmdlet $PSCmdlet -Command 'plan' -Bound $PSBoundParameters -Options $options -Type 'Plan'
 }
@@ -262,8 +254,6 @@ function Set-CalicoNode {
         Ids of checks that may fail
     .PARAMETER LogFile
         Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    .PARAMETER Help
-        Print help
     .EXAMPLE
         Set-CalicoNode -Config node.yaml -Confirm:$false
     .OUTPUTS
@@ -278,13 +268,13 @@ function Set-CalicoNode {
         [string] $Plan,
         [switch] $AllowDowngrade,
         [ValidateSet('auto', 'never', 'always')] [string] $Drain,
-        [ValidateSet('y', 'yes', 't', 'true', 'on', '1', 'n', 'no', 'f', 'false', 'off', '0')] [string] $IgnoreDaemonsets,
-        [ValidateSet('y', 'yes', 't', 'true', 'on', '1', 'n', 'no', 'f', 'false', 'off', '0')] [string] $DeleteEmptydirData,
-        [ValidateSet('y', 'yes', 't', 'true', 'on', '1', 'n', 'no', 'f', 'false', 'off', '0')] [string] $Force,
+        [switch] $IgnoreDaemonsets,
+        [switch] $DeleteEmptydirData,
+        [switch] $Force,
         [string] $GracePeriod,
         [string] $DrainTimeout,
         [string] $PodSelector,
-        [ValidateSet('y', 'yes', 't', 'true', 'on', '1', 'n', 'no', 'f', 'false', 'off', '0')] [string] $DisableEviction,
+        [switch] $DisableEviction,
         [string] $SkipWaitForDeleteTimeout,
         [string[]] $Config,
         [string[]] $Set,
@@ -301,8 +291,7 @@ function Set-CalicoNode {
         [string] $CaFile,
         [switch] $Offline,
         [string[]] $IgnorePreflightErrors,
-        [string] $LogFile,
-        [string] $Help
+        [string] $LogFile
     )
     $options = [ordered]@{
         Release = '--release'
@@ -311,13 +300,13 @@ function Set-CalicoNode {
         Plan = '--plan'
         AllowDowngrade = '--allow-downgrade'
         Drain = '--drain'
-        IgnoreDaemonsets = '--ignore-daemonsets'
-        DeleteEmptydirData = '--delete-emptydir-data'
-        Force = '--force'
+        IgnoreDaemonsets = '--ignore-daemonsets='
+        DeleteEmptydirData = '--delete-emptydir-data='
+        Force = '--force='
         GracePeriod = '--grace-period'
         DrainTimeout = '--drain-timeout'
         PodSelector = '--pod-selector'
-        DisableEviction = '--disable-eviction'
+        DisableEviction = '--disable-eviction='
         SkipWaitForDeleteTimeout = '--skip-wait-for-delete-timeout'
         Config = '--config'
         Set = '--set'
@@ -335,7 +324,6 @@ function Set-CalicoNode {
         Offline = '--offline'
         IgnorePreflightErrors = '--ignore-preflight-errors'
         LogFile = '--log-file'
-        Help = '--help'
     }
     Invoke-Change -Cmdlet $PSCmdlet -Command 'apply' -Bound $PSBoundParameters -Options $options -IsTrial $WhatIfPreference -Asks ($ConfirmPreference -ne 'None')
 }
@@ -394,8 +382,6 @@ function Install-CalicoNode {
         Ids of checks that may fail
     .PARAMETER LogFile
         Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    .PARAMETER Help
-        Print help
     .EXAMPLE
         Install-CalicoNode -Config node.yaml -Release v3.32.1
     .OUTPUTS
@@ -427,8 +413,7 @@ function Install-CalicoNode {
         [string] $CaFile,
         [switch] $Offline,
         [string[]] $IgnorePreflightErrors,
-        [string] $LogFile,
-        [string] $Help
+        [string] $LogFile
     )
     $options = [ordered]@{
         Release = '--release'
@@ -455,7 +440,6 @@ function Install-CalicoNode {
         Offline = '--offline'
         IgnorePreflightErrors = '--ignore-preflight-errors'
         LogFile = '--log-file'
-        Help = '--help'
     }
     Invoke-Change -Cmdlet $PSCmdlet -Command 'install' -Bound $PSBoundParameters -Options $options -IsTrial $WhatIfPreference -Asks ($ConfirmPreference -ne 'None')
 }
@@ -528,8 +512,6 @@ function Update-CalicoNode {
         Ids of checks that may fail
     .PARAMETER LogFile
         Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    .PARAMETER Help
-        Print help
     .EXAMPLE
         Update-CalicoNode -Set calicoNetwork.vxlan.vxlanVNI=5000 -Mode try
     .OUTPUTS
@@ -545,13 +527,13 @@ function Update-CalicoNode {
         [string] $ConfirmTimeout,
         [string] $WaitForClusterVni,
         [switch] $NoDrain,
-        [ValidateSet('y', 'yes', 't', 'true', 'on', '1', 'n', 'no', 'f', 'false', 'off', '0')] [string] $IgnoreDaemonsets,
-        [ValidateSet('y', 'yes', 't', 'true', 'on', '1', 'n', 'no', 'f', 'false', 'off', '0')] [string] $DeleteEmptydirData,
-        [ValidateSet('y', 'yes', 't', 'true', 'on', '1', 'n', 'no', 'f', 'false', 'off', '0')] [string] $Force,
+        [switch] $IgnoreDaemonsets,
+        [switch] $DeleteEmptydirData,
+        [switch] $Force,
         [string] $GracePeriod,
         [string] $DrainTimeout,
         [string] $PodSelector,
-        [ValidateSet('y', 'yes', 't', 'true', 'on', '1', 'n', 'no', 'f', 'false', 'off', '0')] [string] $DisableEviction,
+        [switch] $DisableEviction,
         [string] $SkipWaitForDeleteTimeout,
         [string[]] $Config,
         [string[]] $Set,
@@ -568,8 +550,7 @@ function Update-CalicoNode {
         [string] $CaFile,
         [switch] $Offline,
         [string[]] $IgnorePreflightErrors,
-        [string] $LogFile,
-        [string] $Help
+        [string] $LogFile
     )
     $options = [ordered]@{
         Unset = '--unset'
@@ -579,13 +560,13 @@ function Update-CalicoNode {
         ConfirmTimeout = '--confirm-timeout'
         WaitForClusterVni = '--wait-for-cluster-vni'
         NoDrain = '--no-drain'
-        IgnoreDaemonsets = '--ignore-daemonsets'
-        DeleteEmptydirData = '--delete-emptydir-data'
-        Force = '--force'
+        IgnoreDaemonsets = '--ignore-daemonsets='
+        DeleteEmptydirData = '--delete-emptydir-data='
+        Force = '--force='
         GracePeriod = '--grace-period'
         DrainTimeout = '--drain-timeout'
         PodSelector = '--pod-selector'
-        DisableEviction = '--disable-eviction'
+        DisableEviction = '--disable-eviction='
         SkipWaitForDeleteTimeout = '--skip-wait-for-delete-timeout'
         Config = '--config'
         Set = '--set'
@@ -603,7 +584,6 @@ function Update-CalicoNode {
         Offline = '--offline'
         IgnorePreflightErrors = '--ignore-preflight-errors'
         LogFile = '--log-file'
-        Help = '--help'
     }
     Invoke-Change -Cmdlet $PSCmdlet -Command 'reconfigure' -Bound $PSBoundParameters -Options $options -IsTrial $WhatIfPreference -Asks ($ConfirmPreference -ne 'None')
 }
@@ -676,8 +656,6 @@ function Update-CalicoRelease {
         Ids of checks that may fail
     .PARAMETER LogFile
         Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    .PARAMETER Help
-        Print help
     .EXAMPLE
         Update-CalicoRelease -Release v3.32.1 -WhatIf
     .OUTPUTS
@@ -693,13 +671,13 @@ function Update-CalicoRelease {
         [switch] $AllowDowngrade,
         [switch] $Drain,
         [switch] $NoDrain,
-        [ValidateSet('y', 'yes', 't', 'true', 'on', '1', 'n', 'no', 'f', 'false', 'off', '0')] [string] $IgnoreDaemonsets,
-        [ValidateSet('y', 'yes', 't', 'true', 'on', '1', 'n', 'no', 'f', 'false', 'off', '0')] [string] $DeleteEmptydirData,
-        [ValidateSet('y', 'yes', 't', 'true', 'on', '1', 'n', 'no', 'f', 'false', 'off', '0')] [string] $Force,
+        [switch] $IgnoreDaemonsets,
+        [switch] $DeleteEmptydirData,
+        [switch] $Force,
         [string] $GracePeriod,
         [string] $DrainTimeout,
         [string] $PodSelector,
-        [ValidateSet('y', 'yes', 't', 'true', 'on', '1', 'n', 'no', 'f', 'false', 'off', '0')] [string] $DisableEviction,
+        [switch] $DisableEviction,
         [string] $SkipWaitForDeleteTimeout,
         [string[]] $Config,
         [string[]] $Set,
@@ -716,8 +694,7 @@ function Update-CalicoRelease {
         [string] $CaFile,
         [switch] $Offline,
         [string[]] $IgnorePreflightErrors,
-        [string] $LogFile,
-        [string] $Help
+        [string] $LogFile
     )
     $options = [ordered]@{
         Release = '--release'
@@ -727,13 +704,13 @@ function Update-CalicoRelease {
         AllowDowngrade = '--allow-downgrade'
         Drain = '--drain'
         NoDrain = '--no-drain'
-        IgnoreDaemonsets = '--ignore-daemonsets'
-        DeleteEmptydirData = '--delete-emptydir-data'
-        Force = '--force'
+        IgnoreDaemonsets = '--ignore-daemonsets='
+        DeleteEmptydirData = '--delete-emptydir-data='
+        Force = '--force='
         GracePeriod = '--grace-period'
         DrainTimeout = '--drain-timeout'
         PodSelector = '--pod-selector'
-        DisableEviction = '--disable-eviction'
+        DisableEviction = '--disable-eviction='
         SkipWaitForDeleteTimeout = '--skip-wait-for-delete-timeout'
         Config = '--config'
         Set = '--set'
@@ -751,7 +728,6 @@ function Update-CalicoRelease {
         Offline = '--offline'
         IgnorePreflightErrors = '--ignore-preflight-errors'
         LogFile = '--log-file'
-        Help = '--help'
     }
     Invoke-Change -Cmdlet $PSCmdlet -Command 'upgrade' -Bound $PSBoundParameters -Options $options -IsTrial $WhatIfPreference -Asks ($ConfirmPreference -ne 'None')
 }
@@ -818,8 +794,6 @@ function Switch-CalicoFlannel {
         Ids of checks that may fail
     .PARAMETER LogFile
         Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    .PARAMETER Help
-        Print help
     .EXAMPLE
         Switch-CalicoFlannel -Config node.yaml
     .OUTPUTS
@@ -832,13 +806,13 @@ function Switch-CalicoFlannel {
         [string] $Sha256,
         [string] $Bundle,
         [switch] $NoDrain,
-        [ValidateSet('y', 'yes', 't', 'true', 'on', '1', 'n', 'no', 'f', 'false', 'off', '0')] [string] $IgnoreDaemonsets,
-        [ValidateSet('y', 'yes', 't', 'true', 'on', '1', 'n', 'no', 'f', 'false', 'off', '0')] [string] $DeleteEmptydirData,
-        [ValidateSet('y', 'yes', 't', 'true', 'on', '1', 'n', 'no', 'f', 'false', 'off', '0')] [string] $Force,
+        [switch] $IgnoreDaemonsets,
+        [switch] $DeleteEmptydirData,
+        [switch] $Force,
         [string] $GracePeriod,
         [string] $DrainTimeout,
         [string] $PodSelector,
-        [ValidateSet('y', 'yes', 't', 'true', 'on', '1', 'n', 'no', 'f', 'false', 'off', '0')] [string] $DisableEviction,
+        [switch] $DisableEviction,
         [string] $SkipWaitForDeleteTimeout,
         [string[]] $Config,
         [string[]] $Set,
@@ -855,21 +829,20 @@ function Switch-CalicoFlannel {
         [string] $CaFile,
         [switch] $Offline,
         [string[]] $IgnorePreflightErrors,
-        [string] $LogFile,
-        [string] $Help
+        [string] $LogFile
     )
     $options = [ordered]@{
         Release = '--release'
         Sha256 = '--sha256'
         Bundle = '--bundle'
         NoDrain = '--no-drain'
-        IgnoreDaemonsets = '--ignore-daemonsets'
-        DeleteEmptydirData = '--delete-emptydir-data'
-        Force = '--force'
+        IgnoreDaemonsets = '--ignore-daemonsets='
+        DeleteEmptydirData = '--delete-emptydir-data='
+        Force = '--force='
         GracePeriod = '--grace-period'
         DrainTimeout = '--drain-timeout'
         PodSelector = '--pod-selector'
-        DisableEviction = '--disable-eviction'
+        DisableEviction = '--disable-eviction='
         SkipWaitForDeleteTimeout = '--skip-wait-for-delete-timeout'
         Config = '--config'
         Set = '--set'
@@ -887,7 +860,6 @@ function Switch-CalicoFlannel {
         Offline = '--offline'
         IgnorePreflightErrors = '--ignore-preflight-errors'
         LogFile = '--log-file'
-        Help = '--help'
     }
     Invoke-Change -Cmdlet $PSCmdlet -Command 'migrate', 'from', 'flannel' -Bound $PSBoundParameters -Options $options -IsTrial $WhatIfPreference -Asks ($ConfirmPreference -ne 'None')
 }
@@ -932,8 +904,6 @@ function Confirm-CalicoChange {
         Ids of checks that may fail
     .PARAMETER LogFile
         Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    .PARAMETER Help
-        Print help
     .EXAMPLE
         Confirm-CalicoChange
     .OUTPUTS
@@ -958,8 +928,7 @@ function Confirm-CalicoChange {
         [string] $CaFile,
         [switch] $Offline,
         [string[]] $IgnorePreflightErrors,
-        [string] $LogFile,
-        [string] $Help
+        [string] $LogFile
     )
     $options = [ordered]@{
         Revert = '--revert'
@@ -979,7 +948,6 @@ function Confirm-CalicoChange {
         Offline = '--offline'
         IgnorePreflightErrors = '--ignore-preflight-errors'
         LogFile = '--log-file'
-        Help = '--help'
     }
     Invoke-Change -Cmdlet $PSCmdlet -Command 'confirm' -Bound $PSBoundParameters -Options $options -IsTrial $WhatIfPreference -Asks ($ConfirmPreference -in 'Low', 'Medium')
 }
@@ -1042,8 +1010,6 @@ function Restore-CalicoNode {
         Ids of checks that may fail
     .PARAMETER LogFile
         Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    .PARAMETER Help
-        Print help
     .EXAMPLE
         Restore-CalicoNode -To 3
     .OUTPUTS
@@ -1054,13 +1020,13 @@ function Restore-CalicoNode {
     param(
         [string] $To,
         [switch] $NoDrain,
-        [ValidateSet('y', 'yes', 't', 'true', 'on', '1', 'n', 'no', 'f', 'false', 'off', '0')] [string] $IgnoreDaemonsets,
-        [ValidateSet('y', 'yes', 't', 'true', 'on', '1', 'n', 'no', 'f', 'false', 'off', '0')] [string] $DeleteEmptydirData,
-        [ValidateSet('y', 'yes', 't', 'true', 'on', '1', 'n', 'no', 'f', 'false', 'off', '0')] [string] $Force,
+        [switch] $IgnoreDaemonsets,
+        [switch] $DeleteEmptydirData,
+        [switch] $Force,
         [string] $GracePeriod,
         [string] $DrainTimeout,
         [string] $PodSelector,
-        [ValidateSet('y', 'yes', 't', 'true', 'on', '1', 'n', 'no', 'f', 'false', 'off', '0')] [string] $DisableEviction,
+        [switch] $DisableEviction,
         [string] $SkipWaitForDeleteTimeout,
         [string[]] $Config,
         [string[]] $Set,
@@ -1077,19 +1043,18 @@ function Restore-CalicoNode {
         [string] $CaFile,
         [switch] $Offline,
         [string[]] $IgnorePreflightErrors,
-        [string] $LogFile,
-        [string] $Help
+        [string] $LogFile
     )
     $options = [ordered]@{
         To = '--to'
         NoDrain = '--no-drain'
-        IgnoreDaemonsets = '--ignore-daemonsets'
-        DeleteEmptydirData = '--delete-emptydir-data'
-        Force = '--force'
+        IgnoreDaemonsets = '--ignore-daemonsets='
+        DeleteEmptydirData = '--delete-emptydir-data='
+        Force = '--force='
         GracePeriod = '--grace-period'
         DrainTimeout = '--drain-timeout'
         PodSelector = '--pod-selector'
-        DisableEviction = '--disable-eviction'
+        DisableEviction = '--disable-eviction='
         SkipWaitForDeleteTimeout = '--skip-wait-for-delete-timeout'
         Config = '--config'
         Set = '--set'
@@ -1107,7 +1072,6 @@ function Restore-CalicoNode {
         Offline = '--offline'
         IgnorePreflightErrors = '--ignore-preflight-errors'
         LogFile = '--log-file'
-        Help = '--help'
     }
     Invoke-Change -Cmdlet $PSCmdlet -Command 'rollback' -Bound $PSBoundParameters -Options $options -IsTrial $WhatIfPreference -Asks ($ConfirmPreference -ne 'None')
 }
@@ -1176,8 +1140,6 @@ function Uninstall-CalicoNode {
         Ids of checks that may fail
     .PARAMETER LogFile
         Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    .PARAMETER Help
-        Print help
     .EXAMPLE
         Uninstall-CalicoNode -Drain
     .OUTPUTS
@@ -1191,13 +1153,13 @@ function Uninstall-CalicoNode {
         [switch] $DeleteTokenSecret,
         [switch] $Drain,
         [switch] $ClusterTraces,
-        [ValidateSet('y', 'yes', 't', 'true', 'on', '1', 'n', 'no', 'f', 'false', 'off', '0')] [string] $IgnoreDaemonsets,
-        [ValidateSet('y', 'yes', 't', 'true', 'on', '1', 'n', 'no', 'f', 'false', 'off', '0')] [string] $DeleteEmptydirData,
-        [ValidateSet('y', 'yes', 't', 'true', 'on', '1', 'n', 'no', 'f', 'false', 'off', '0')] [string] $Force,
+        [switch] $IgnoreDaemonsets,
+        [switch] $DeleteEmptydirData,
+        [switch] $Force,
         [string] $GracePeriod,
         [string] $DrainTimeout,
         [string] $PodSelector,
-        [ValidateSet('y', 'yes', 't', 'true', 'on', '1', 'n', 'no', 'f', 'false', 'off', '0')] [string] $DisableEviction,
+        [switch] $DisableEviction,
         [string] $SkipWaitForDeleteTimeout,
         [string[]] $Config,
         [string[]] $Set,
@@ -1214,8 +1176,7 @@ function Uninstall-CalicoNode {
         [string] $CaFile,
         [switch] $Offline,
         [string[]] $IgnorePreflightErrors,
-        [string] $LogFile,
-        [string] $Help
+        [string] $LogFile
     )
     $options = [ordered]@{
         Adopted = '--adopted'
@@ -1223,13 +1184,13 @@ function Uninstall-CalicoNode {
         DeleteTokenSecret = '--delete-token-secret'
         Drain = '--drain'
         ClusterTraces = '--cluster-traces'
-        IgnoreDaemonsets = '--ignore-daemonsets'
-        DeleteEmptydirData = '--delete-emptydir-data'
-        Force = '--force'
+        IgnoreDaemonsets = '--ignore-daemonsets='
+        DeleteEmptydirData = '--delete-emptydir-data='
+        Force = '--force='
         GracePeriod = '--grace-period'
         DrainTimeout = '--drain-timeout'
         PodSelector = '--pod-selector'
-        DisableEviction = '--disable-eviction'
+        DisableEviction = '--disable-eviction='
         SkipWaitForDeleteTimeout = '--skip-wait-for-delete-timeout'
         Config = '--config'
         Set = '--set'
@@ -1247,7 +1208,6 @@ function Uninstall-CalicoNode {
         Offline = '--offline'
         IgnorePreflightErrors = '--ignore-preflight-errors'
         LogFile = '--log-file'
-        Help = '--help'
     }
     Invoke-Change -Cmdlet $PSCmdlet -Command 'uninstall' -Bound $PSBoundParameters -Options $options -IsTrial $WhatIfPreference -Asks ($ConfirmPreference -ne 'None')
 }
@@ -1308,8 +1268,6 @@ function Repair-CalicoNode {
         Ids of checks that may fail
     .PARAMETER LogFile
         Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    .PARAMETER Help
-        Print help
     .EXAMPLE
         Repair-CalicoNode
     .OUTPUTS
@@ -1319,13 +1277,13 @@ function Repair-CalicoNode {
     [OutputType('CalicoctlWin.RunResult')]
     param(
         [switch] $NoDrain,
-        [ValidateSet('y', 'yes', 't', 'true', 'on', '1', 'n', 'no', 'f', 'false', 'off', '0')] [string] $IgnoreDaemonsets,
-        [ValidateSet('y', 'yes', 't', 'true', 'on', '1', 'n', 'no', 'f', 'false', 'off', '0')] [string] $DeleteEmptydirData,
-        [ValidateSet('y', 'yes', 't', 'true', 'on', '1', 'n', 'no', 'f', 'false', 'off', '0')] [string] $Force,
+        [switch] $IgnoreDaemonsets,
+        [switch] $DeleteEmptydirData,
+        [switch] $Force,
         [string] $GracePeriod,
         [string] $DrainTimeout,
         [string] $PodSelector,
-        [ValidateSet('y', 'yes', 't', 'true', 'on', '1', 'n', 'no', 'f', 'false', 'off', '0')] [string] $DisableEviction,
+        [switch] $DisableEviction,
         [string] $SkipWaitForDeleteTimeout,
         [string[]] $Config,
         [string[]] $Set,
@@ -1342,18 +1300,17 @@ function Repair-CalicoNode {
         [string] $CaFile,
         [switch] $Offline,
         [string[]] $IgnorePreflightErrors,
-        [string] $LogFile,
-        [string] $Help
+        [string] $LogFile
     )
     $options = [ordered]@{
         NoDrain = '--no-drain'
-        IgnoreDaemonsets = '--ignore-daemonsets'
-        DeleteEmptydirData = '--delete-emptydir-data'
-        Force = '--force'
+        IgnoreDaemonsets = '--ignore-daemonsets='
+        DeleteEmptydirData = '--delete-emptydir-data='
+        Force = '--force='
         GracePeriod = '--grace-period'
         DrainTimeout = '--drain-timeout'
         PodSelector = '--pod-selector'
-        DisableEviction = '--disable-eviction'
+        DisableEviction = '--disable-eviction='
         SkipWaitForDeleteTimeout = '--skip-wait-for-delete-timeout'
         Config = '--config'
         Set = '--set'
@@ -1371,7 +1328,6 @@ function Repair-CalicoNode {
         Offline = '--offline'
         IgnorePreflightErrors = '--ignore-preflight-errors'
         LogFile = '--log-file'
-        Help = '--help'
     }
     Invoke-Change -Cmdlet $PSCmdlet -Command 'repair' -Bound $PSBoundParameters -Options $options -IsTrial $WhatIfPreference -Asks ($ConfirmPreference -ne 'None')
 }
@@ -1416,8 +1372,6 @@ function Resume-CalicoRun {
         Ids of checks that may fail
     .PARAMETER LogFile
         Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    .PARAMETER Help
-        Print help
     .EXAMPLE
         Resume-CalicoRun -Undo
     .OUTPUTS
@@ -1442,8 +1396,7 @@ function Resume-CalicoRun {
         [string] $CaFile,
         [switch] $Offline,
         [string[]] $IgnorePreflightErrors,
-        [string] $LogFile,
-        [string] $Help
+        [string] $LogFile
     )
     $options = [ordered]@{
         Undo = '--undo'
@@ -1463,7 +1416,6 @@ function Resume-CalicoRun {
         Offline = '--offline'
         IgnorePreflightErrors = '--ignore-preflight-errors'
         LogFile = '--log-file'
-        Help = '--help'
     }
     Invoke-Change -Cmdlet $PSCmdlet -Command 'resume' -Bound $PSBoundParameters -Options $options -IsTrial $WhatIfPreference -Asks ($ConfirmPreference -ne 'None')
 }
@@ -1506,8 +1458,6 @@ function Get-CalicoNode {
         Ids of checks that may fail
     .PARAMETER LogFile
         Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    .PARAMETER Help
-        Print help
     .EXAMPLE
         (Get-CalicoNode).Problems
     .OUTPUTS
@@ -1531,8 +1481,7 @@ function Get-CalicoNode {
         [string] $CaFile,
         [switch] $Offline,
         [string[]] $IgnorePreflightErrors,
-        [string] $LogFile,
-        [string] $Help
+        [string] $LogFile
     )
     $options = [ordered]@{
         Wait = '--wait'
@@ -1551,7 +1500,6 @@ function Get-CalicoNode {
         Offline = '--offline'
         IgnorePreflightErrors = '--ignore-preflight-errors'
         LogFile = '--log-file'
-        Help = '--help'
     }
     Read-Document -Cmdlet $PSCmdlet -Command 'status' -Bound $PSBoundParameters -Options $options -Type 'Status'
 }
@@ -1606,8 +1554,6 @@ function Test-CalicoConnectivity {
         Ids of checks that may fail
     .PARAMETER LogFile
         Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    .PARAMETER Help
-        Print help
     .EXAMPLE
         Test-CalicoConnectivity -Pods
     .OUTPUTS
@@ -1637,8 +1583,7 @@ function Test-CalicoConnectivity {
         [string] $CaFile,
         [switch] $Offline,
         [string[]] $IgnorePreflightErrors,
-        [string] $LogFile,
-        [string] $Help
+        [string] $LogFile
     )
     $options = [ordered]@{
         Pods = '--pods'
@@ -1663,7 +1608,6 @@ function Test-CalicoConnectivity {
         Offline = '--offline'
         IgnorePreflightErrors = '--ignore-preflight-errors'
         LogFile = '--log-file'
-        Help = '--help'
     }
     Read-Document -Cmdlet $PSCmdlet -Command 'verify' -Bound $PSBoundParameters -Options $options -Type 'Probe' -Expand 'Probes'
 }
@@ -1700,8 +1644,6 @@ function Get-CalicoHistory {
         Ids of checks that may fail
     .PARAMETER LogFile
         Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    .PARAMETER Help
-        Print help
     .EXAMPLE
         Get-CalicoHistory | Select-Object -Last 5
     .OUTPUTS
@@ -1722,8 +1664,7 @@ function Get-CalicoHistory {
         [string] $CaFile,
         [switch] $Offline,
         [string[]] $IgnorePreflightErrors,
-        [string] $LogFile,
-        [string] $Help
+        [string] $LogFile
     )
     $options = [ordered]@{
         Config = '--config'
@@ -1739,7 +1680,6 @@ function Get-CalicoHistory {
         Offline = '--offline'
         IgnorePreflightErrors = '--ignore-preflight-errors'
         LogFile = '--log-file'
-        Help = '--help'
     }
     Read-Document -Cmdlet $PSCmdlet -Command 'history' -Bound $PSBoundParameters -Options $options -Type 'PastRun' -Expand 'Runs'
 }
@@ -1784,8 +1724,6 @@ function Get-CalicoLog {
         Ids of checks that may fail
     .PARAMETER LogFile
         Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    .PARAMETER Help
-        Print help
     .EXAMPLE
         Get-CalicoLog -Component felix -Since 10m
     .OUTPUTS
@@ -1810,8 +1748,7 @@ function Get-CalicoLog {
         [string] $CaFile,
         [switch] $Offline,
         [string[]] $IgnorePreflightErrors,
-        [string] $LogFile,
-        [string] $Help
+        [string] $LogFile
     )
     $options = [ordered]@{
         Component = '--component'
@@ -1831,7 +1768,6 @@ function Get-CalicoLog {
         Offline = '--offline'
         IgnorePreflightErrors = '--ignore-preflight-errors'
         LogFile = '--log-file'
-        Help = '--help'
     }
     Read-Document -Cmdlet $PSCmdlet -Command 'logs' -Bound $PSBoundParameters -Options $options -Type 'LogLine'
 }
@@ -1868,8 +1804,6 @@ function Get-CalicoGeneration {
         Ids of checks that may fail
     .PARAMETER LogFile
         Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    .PARAMETER Help
-        Print help
     .EXAMPLE
         Get-CalicoGeneration | Where-Object -Property CanGoBack
     .OUTPUTS
@@ -1890,8 +1824,7 @@ function Get-CalicoGeneration {
         [string] $CaFile,
         [switch] $Offline,
         [string[]] $IgnorePreflightErrors,
-        [string] $LogFile,
-        [string] $Help
+        [string] $LogFile
     )
     $options = [ordered]@{
         Config = '--config'
@@ -1907,7 +1840,6 @@ function Get-CalicoGeneration {
         Offline = '--offline'
         IgnorePreflightErrors = '--ignore-preflight-errors'
         LogFile = '--log-file'
-        Help = '--help'
     }
     Read-Document -Cmdlet $PSCmdlet -Command 'receipt', 'list' -Bound $PSBoundParameters -Options $options -Type 'Generation' -Expand 'Generations'
 }
@@ -1946,8 +1878,6 @@ function Get-CalicoReceipt {
         Ids of checks that may fail
     .PARAMETER LogFile
         Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    .PARAMETER Help
-        Print help
     .EXAMPLE
         (Get-CalicoReceipt -Generation 2).Owned
     .OUTPUTS
@@ -1969,8 +1899,7 @@ function Get-CalicoReceipt {
         [string] $CaFile,
         [switch] $Offline,
         [string[]] $IgnorePreflightErrors,
-        [string] $LogFile,
-        [string] $Help
+        [string] $LogFile
     )
     $options = [ordered]@{
         Generation = ''
@@ -1987,7 +1916,6 @@ function Get-CalicoReceipt {
         Offline = '--offline'
         IgnorePreflightErrors = '--ignore-preflight-errors'
         LogFile = '--log-file'
-        Help = '--help'
     }
     Read-Document -Cmdlet $PSCmdlet -Command 'receipt', 'show' -Bound $PSBoundParameters -Options $options -Type 'Receipt'
 }
@@ -2024,8 +1952,6 @@ function Get-CalicoService {
         Ids of checks that may fail
     .PARAMETER LogFile
         Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    .PARAMETER Help
-        Print help
     .EXAMPLE
         Get-CalicoService
     .OUTPUTS
@@ -2046,8 +1972,7 @@ function Get-CalicoService {
         [string] $CaFile,
         [switch] $Offline,
         [string[]] $IgnorePreflightErrors,
-        [string] $LogFile,
-        [string] $Help
+        [string] $LogFile
     )
     $options = [ordered]@{
         Config = '--config'
@@ -2063,7 +1988,6 @@ function Get-CalicoService {
         Offline = '--offline'
         IgnorePreflightErrors = '--ignore-preflight-errors'
         LogFile = '--log-file'
-        Help = '--help'
     }
     Read-Document -Cmdlet $PSCmdlet -Command 'service', 'status' -Bound $PSBoundParameters -Options $options -Type 'Service' -Expand 'Services'
 }
@@ -2106,8 +2030,6 @@ function Start-CalicoService {
         Ids of checks that may fail
     .PARAMETER LogFile
         Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    .PARAMETER Help
-        Print help
     .EXAMPLE
         Start-CalicoService
     .OUTPUTS
@@ -2131,8 +2053,7 @@ function Start-CalicoService {
         [string] $CaFile,
         [switch] $Offline,
         [string[]] $IgnorePreflightErrors,
-        [string] $LogFile,
-        [string] $Help
+        [string] $LogFile
     )
     $options = [ordered]@{
         Config = '--config'
@@ -2151,7 +2072,6 @@ function Start-CalicoService {
         Offline = '--offline'
         IgnorePreflightErrors = '--ignore-preflight-errors'
         LogFile = '--log-file'
-        Help = '--help'
     }
     Invoke-Change -Cmdlet $PSCmdlet -Command 'service', 'start' -Bound $PSBoundParameters -Options $options -IsTrial $WhatIfPreference -Asks ($ConfirmPreference -in 'Low', 'Medium')
 }
@@ -2194,8 +2114,6 @@ function Stop-CalicoService {
         Ids of checks that may fail
     .PARAMETER LogFile
         Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    .PARAMETER Help
-        Print help
     .EXAMPLE
         Stop-CalicoService
     .OUTPUTS
@@ -2219,8 +2137,7 @@ function Stop-CalicoService {
         [string] $CaFile,
         [switch] $Offline,
         [string[]] $IgnorePreflightErrors,
-        [string] $LogFile,
-        [string] $Help
+        [string] $LogFile
     )
     $options = [ordered]@{
         Config = '--config'
@@ -2239,7 +2156,6 @@ function Stop-CalicoService {
         Offline = '--offline'
         IgnorePreflightErrors = '--ignore-preflight-errors'
         LogFile = '--log-file'
-        Help = '--help'
     }
     Invoke-Change -Cmdlet $PSCmdlet -Command 'service', 'stop' -Bound $PSBoundParameters -Options $options -IsTrial $WhatIfPreference -Asks ($ConfirmPreference -ne 'None')
 }
@@ -2282,8 +2198,6 @@ function Restart-CalicoService {
         Ids of checks that may fail
     .PARAMETER LogFile
         Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    .PARAMETER Help
-        Print help
     .EXAMPLE
         Restart-CalicoService
     .OUTPUTS
@@ -2307,8 +2221,7 @@ function Restart-CalicoService {
         [string] $CaFile,
         [switch] $Offline,
         [string[]] $IgnorePreflightErrors,
-        [string] $LogFile,
-        [string] $Help
+        [string] $LogFile
     )
     $options = [ordered]@{
         Config = '--config'
@@ -2327,7 +2240,6 @@ function Restart-CalicoService {
         Offline = '--offline'
         IgnorePreflightErrors = '--ignore-preflight-errors'
         LogFile = '--log-file'
-        Help = '--help'
     }
     Invoke-Change -Cmdlet $PSCmdlet -Command 'service', 'restart' -Bound $PSBoundParameters -Options $options -IsTrial $WhatIfPreference -Asks ($ConfirmPreference -ne 'None')
 }
@@ -2378,8 +2290,6 @@ function Install-CalicoKubernetes {
         Ids of checks that may fail
     .PARAMETER LogFile
         Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    .PARAMETER Help
-        Print help
     .EXAMPLE
         Install-CalicoKubernetes -Config node.yaml
     .OUTPUTS
@@ -2407,8 +2317,7 @@ function Install-CalicoKubernetes {
         [string] $CaFile,
         [switch] $Offline,
         [string[]] $IgnorePreflightErrors,
-        [string] $LogFile,
-        [string] $Help
+        [string] $LogFile
     )
     $options = [ordered]@{
         Release = '--release'
@@ -2431,7 +2340,6 @@ function Install-CalicoKubernetes {
         Offline = '--offline'
         IgnorePreflightErrors = '--ignore-preflight-errors'
         LogFile = '--log-file'
-        Help = '--help'
     }
     Invoke-Change -Cmdlet $PSCmdlet -Command 'kubernetes', 'install' -Bound $PSBoundParameters -Options $options -IsTrial $WhatIfPreference -Asks ($ConfirmPreference -ne 'None')
 }
@@ -2468,8 +2376,6 @@ function Get-CalicoKubernetes {
         Ids of checks that may fail
     .PARAMETER LogFile
         Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    .PARAMETER Help
-        Print help
     .EXAMPLE
         (Get-CalicoKubernetes).Services
     .OUTPUTS
@@ -2490,8 +2396,7 @@ function Get-CalicoKubernetes {
         [string] $CaFile,
         [switch] $Offline,
         [string[]] $IgnorePreflightErrors,
-        [string] $LogFile,
-        [string] $Help
+        [string] $LogFile
     )
     $options = [ordered]@{
         Config = '--config'
@@ -2507,7 +2412,6 @@ function Get-CalicoKubernetes {
         Offline = '--offline'
         IgnorePreflightErrors = '--ignore-preflight-errors'
         LogFile = '--log-file'
-        Help = '--help'
     }
     Read-Document -Cmdlet $PSCmdlet -Command 'kubernetes', 'status' -Bound $PSBoundParameters -Options $options -Type 'KubernetesStatus'
 }
@@ -2550,8 +2454,6 @@ function Uninstall-CalicoKubernetes {
         Ids of checks that may fail
     .PARAMETER LogFile
         Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    .PARAMETER Help
-        Print help
     .EXAMPLE
         Uninstall-CalicoKubernetes
     .OUTPUTS
@@ -2575,8 +2477,7 @@ function Uninstall-CalicoKubernetes {
         [string] $CaFile,
         [switch] $Offline,
         [string[]] $IgnorePreflightErrors,
-        [string] $LogFile,
-        [string] $Help
+        [string] $LogFile
     )
     $options = [ordered]@{
         Config = '--config'
@@ -2595,7 +2496,6 @@ function Uninstall-CalicoKubernetes {
         Offline = '--offline'
         IgnorePreflightErrors = '--ignore-preflight-errors'
         LogFile = '--log-file'
-        Help = '--help'
     }
     Invoke-Change -Cmdlet $PSCmdlet -Command 'kubernetes', 'uninstall' -Bound $PSBoundParameters -Options $options -IsTrial $WhatIfPreference -Asks ($ConfirmPreference -ne 'None')
 }
@@ -2632,8 +2532,6 @@ function Get-CalicoNetwork {
         Ids of checks that may fail
     .PARAMETER LogFile
         Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    .PARAMETER Help
-        Print help
     .EXAMPLE
         Get-CalicoNetwork | Where-Object -Property Owner -NE other
     .OUTPUTS
@@ -2654,8 +2552,7 @@ function Get-CalicoNetwork {
         [string] $CaFile,
         [switch] $Offline,
         [string[]] $IgnorePreflightErrors,
-        [string] $LogFile,
-        [string] $Help
+        [string] $LogFile
     )
     $options = [ordered]@{
         Config = '--config'
@@ -2671,7 +2568,6 @@ function Get-CalicoNetwork {
         Offline = '--offline'
         IgnorePreflightErrors = '--ignore-preflight-errors'
         LogFile = '--log-file'
-        Help = '--help'
     }
     Read-Document -Cmdlet $PSCmdlet -Command 'network', 'list' -Bound $PSBoundParameters -Options $options -Type 'ListedNetwork' -Expand 'Networks'
 }
@@ -2710,8 +2606,6 @@ function Get-CalicoNetworkDetail {
         Ids of checks that may fail
     .PARAMETER LogFile
         Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    .PARAMETER Help
-        Print help
     .EXAMPLE
         (Get-CalicoNetworkDetail -Network Calico).Endpoints
     .OUTPUTS
@@ -2733,8 +2627,7 @@ function Get-CalicoNetworkDetail {
         [string] $CaFile,
         [switch] $Offline,
         [string[]] $IgnorePreflightErrors,
-        [string] $LogFile,
-        [string] $Help
+        [string] $LogFile
     )
     $options = [ordered]@{
         Network = ''
@@ -2751,7 +2644,6 @@ function Get-CalicoNetworkDetail {
         Offline = '--offline'
         IgnorePreflightErrors = '--ignore-preflight-errors'
         LogFile = '--log-file'
-        Help = '--help'
     }
     Read-Document -Cmdlet $PSCmdlet -Command 'network', 'show' -Bound $PSBoundParameters -Options $options -Type 'Network'
 }
@@ -2812,8 +2704,6 @@ function Reset-CalicoNetwork {
         Ids of checks that may fail
     .PARAMETER LogFile
         Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    .PARAMETER Help
-        Print help
     .EXAMPLE
         Reset-CalicoNetwork -WhatIf
     .OUTPUTS
@@ -2823,13 +2713,13 @@ function Reset-CalicoNetwork {
     [OutputType('CalicoctlWin.RunResult')]
     param(
         [switch] $NoDrain,
-        [ValidateSet('y', 'yes', 't', 'true', 'on', '1', 'n', 'no', 'f', 'false', 'off', '0')] [string] $IgnoreDaemonsets,
-        [ValidateSet('y', 'yes', 't', 'true', 'on', '1', 'n', 'no', 'f', 'false', 'off', '0')] [string] $DeleteEmptydirData,
-        [ValidateSet('y', 'yes', 't', 'true', 'on', '1', 'n', 'no', 'f', 'false', 'off', '0')] [string] $Force,
+        [switch] $IgnoreDaemonsets,
+        [switch] $DeleteEmptydirData,
+        [switch] $Force,
         [string] $GracePeriod,
         [string] $DrainTimeout,
         [string] $PodSelector,
-        [ValidateSet('y', 'yes', 't', 'true', 'on', '1', 'n', 'no', 'f', 'false', 'off', '0')] [string] $DisableEviction,
+        [switch] $DisableEviction,
         [string] $SkipWaitForDeleteTimeout,
         [string[]] $Config,
         [string[]] $Set,
@@ -2846,18 +2736,17 @@ function Reset-CalicoNetwork {
         [string] $CaFile,
         [switch] $Offline,
         [string[]] $IgnorePreflightErrors,
-        [string] $LogFile,
-        [string] $Help
+        [string] $LogFile
     )
     $options = [ordered]@{
         NoDrain = '--no-drain'
-        IgnoreDaemonsets = '--ignore-daemonsets'
-        DeleteEmptydirData = '--delete-emptydir-data'
-        Force = '--force'
+        IgnoreDaemonsets = '--ignore-daemonsets='
+        DeleteEmptydirData = '--delete-emptydir-data='
+        Force = '--force='
         GracePeriod = '--grace-period'
         DrainTimeout = '--drain-timeout'
         PodSelector = '--pod-selector'
-        DisableEviction = '--disable-eviction'
+        DisableEviction = '--disable-eviction='
         SkipWaitForDeleteTimeout = '--skip-wait-for-delete-timeout'
         Config = '--config'
         Set = '--set'
@@ -2875,7 +2764,6 @@ function Reset-CalicoNetwork {
         Offline = '--offline'
         IgnorePreflightErrors = '--ignore-preflight-errors'
         LogFile = '--log-file'
-        Help = '--help'
     }
     Invoke-Change -Cmdlet $PSCmdlet -Command 'network', 'reset' -Bound $PSBoundParameters -Options $options -IsTrial $WhatIfPreference -Asks ($ConfirmPreference -ne 'None')
 }
@@ -2914,8 +2802,6 @@ function Get-CalicoConfig {
         Ids of checks that may fail
     .PARAMETER LogFile
         Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    .PARAMETER Help
-        Print help
     .EXAMPLE
         Get-CalicoConfig -Config node.yaml -Origins
     .OUTPUTS
@@ -2937,8 +2823,7 @@ function Get-CalicoConfig {
         [string] $CaFile,
         [switch] $Offline,
         [string[]] $IgnorePreflightErrors,
-        [string] $LogFile,
-        [string] $Help
+        [string] $LogFile
     )
     $options = [ordered]@{
         Origins = '--origins'
@@ -2955,7 +2840,6 @@ function Get-CalicoConfig {
         Offline = '--offline'
         IgnorePreflightErrors = '--ignore-preflight-errors'
         LogFile = '--log-file'
-        Help = '--help'
     }
     Read-Document -Cmdlet $PSCmdlet -Command 'config', 'show' -Bound $PSBoundParameters -Options $options -Type 'ConfigField' -Expand 'Fields'
 }
@@ -2990,8 +2874,6 @@ function Compare-CalicoConfig {
         Ids of checks that may fail
     .PARAMETER LogFile
         Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    .PARAMETER Help
-        Print help
     .EXAMPLE
         Compare-CalicoConfig -Config node.yaml
     .OUTPUTS
@@ -3011,8 +2893,7 @@ function Compare-CalicoConfig {
         [string] $CaFile,
         [switch] $Offline,
         [string[]] $IgnorePreflightErrors,
-        [string] $LogFile,
-        [string] $Help
+        [string] $LogFile
     )
     $options = [ordered]@{
         Set = '--set'
@@ -3027,7 +2908,6 @@ function Compare-CalicoConfig {
         Offline = '--offline'
         IgnorePreflightErrors = '--ignore-preflight-errors'
         LogFile = '--log-file'
-        Help = '--help'
     }
     Read-Document -Cmdlet $PSCmdlet -Command 'config', 'diff' -Bound $PSBoundParameters -Options $options -Type 'SettingChange' -Expand 'SettingsDiff'
 }
@@ -3064,8 +2944,6 @@ function Test-CalicoConfig {
         Ids of checks that may fail
     .PARAMETER LogFile
         Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    .PARAMETER Help
-        Print help
     .EXAMPLE
         Test-CalicoConfig -Files node.yaml
     .OUTPUTS
@@ -3086,8 +2964,7 @@ function Test-CalicoConfig {
         [string] $CaFile,
         [switch] $Offline,
         [string[]] $IgnorePreflightErrors,
-        [string] $LogFile,
-        [string] $Help
+        [string] $LogFile
     )
     $options = [ordered]@{
         Files = ''
@@ -3103,7 +2980,6 @@ function Test-CalicoConfig {
         Offline = '--offline'
         IgnorePreflightErrors = '--ignore-preflight-errors'
         LogFile = '--log-file'
-        Help = '--help'
     }
     Read-Document -Cmdlet $PSCmdlet -Command 'config', 'validate' -Bound $PSBoundParameters -Options $options -Type 'ConfigValidation'
 }
@@ -3113,7 +2989,7 @@ function Import-CalicoConfig {
     .SYNOPSIS
         Create a config from the config.ps1 of Calico's scripts, which is read and never run
     .DESCRIPTION
-        Runs calicoctl-win config import. Changes nothing.
+        Runs calicoctl-win config import. With -Out it writes a file; it changes nothing else.
     .PARAMETER File
         The config.ps1
     .PARAMETER Live
@@ -3144,14 +3020,12 @@ function Import-CalicoConfig {
         Ids of checks that may fail
     .PARAMETER LogFile
         Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    .PARAMETER Help
-        Print help
     .EXAMPLE
         (Import-CalicoConfig -File config.ps1).Unread
     .OUTPUTS
         CalicoctlWin.ConfigImport
     #>
-    [CmdletBinding()]
+    [CmdletBinding(SupportsShouldProcess = $true, ConfirmImpact = 'Medium')]
     [OutputType('CalicoctlWin.ConfigImport')]
     param(
         [string] $File,
@@ -3168,8 +3042,7 @@ function Import-CalicoConfig {
         [string] $CaFile,
         [switch] $Offline,
         [string[]] $IgnorePreflightErrors,
-        [string] $LogFile,
-        [string] $Help
+        [string] $LogFile
     )
     $options = [ordered]@{
         File = ''
@@ -3187,8 +3060,8 @@ function Import-CalicoConfig {
         Offline = '--offline'
         IgnorePreflightErrors = '--ignore-preflight-errors'
         LogFile = '--log-file'
-        Help = '--help'
     }
+    if ($Out -and -not $PSCmdlet.ShouldProcess('calicoctl-win config import')) { return }
     Read-Document -Cmdlet $PSCmdlet -Command 'config', 'import' -Bound $PSBoundParameters -Options $options -Type 'ConfigImport'
 }
 
@@ -3224,8 +3097,6 @@ function Get-CalicoCredential {
         Ids of checks that may fail
     .PARAMETER LogFile
         Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    .PARAMETER Help
-        Print help
     .EXAMPLE
         Get-CalicoCredential | Sort-Object -Property Expires
     .OUTPUTS
@@ -3246,8 +3117,7 @@ function Get-CalicoCredential {
         [string] $CaFile,
         [switch] $Offline,
         [string[]] $IgnorePreflightErrors,
-        [string] $LogFile,
-        [string] $Help
+        [string] $LogFile
     )
     $options = [ordered]@{
         Config = '--config'
@@ -3263,7 +3133,6 @@ function Get-CalicoCredential {
         Offline = '--offline'
         IgnorePreflightErrors = '--ignore-preflight-errors'
         LogFile = '--log-file'
-        Help = '--help'
     }
     Read-Document -Cmdlet $PSCmdlet -Command 'credentials', 'show' -Bound $PSBoundParameters -Options $options -Type 'Credential' -Expand 'Credentials'
 }
@@ -3308,8 +3177,6 @@ function Save-CalicoCredential {
         Ids of checks that may fail
     .PARAMETER LogFile
         Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    .PARAMETER Help
-        Print help
     .EXAMPLE
         Save-CalicoCredential -Out C:\k\calico
     .OUTPUTS
@@ -3334,8 +3201,7 @@ function Save-CalicoCredential {
         [string] $CaFile,
         [switch] $Offline,
         [string[]] $IgnorePreflightErrors,
-        [string] $LogFile,
-        [string] $Help
+        [string] $LogFile
     )
     $options = [ordered]@{
         Out = '--out'
@@ -3355,7 +3221,6 @@ function Save-CalicoCredential {
         Offline = '--offline'
         IgnorePreflightErrors = '--ignore-preflight-errors'
         LogFile = '--log-file'
-        Help = '--help'
     }
     Invoke-Change -Cmdlet $PSCmdlet -Command 'credentials', 'fetch' -Bound $PSBoundParameters -Options $options -IsTrial $WhatIfPreference -Asks ($ConfirmPreference -in 'Low', 'Medium')
 }
@@ -3398,8 +3263,6 @@ function Update-CalicoCredential {
         Ids of checks that may fail
     .PARAMETER LogFile
         Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    .PARAMETER Help
-        Print help
     .EXAMPLE
         Update-CalicoCredential
     .OUTPUTS
@@ -3423,8 +3286,7 @@ function Update-CalicoCredential {
         [string] $CaFile,
         [switch] $Offline,
         [string[]] $IgnorePreflightErrors,
-        [string] $LogFile,
-        [string] $Help
+        [string] $LogFile
     )
     $options = [ordered]@{
         Config = '--config'
@@ -3443,7 +3305,6 @@ function Update-CalicoCredential {
         Offline = '--offline'
         IgnorePreflightErrors = '--ignore-preflight-errors'
         LogFile = '--log-file'
-        Help = '--help'
     }
     Invoke-Change -Cmdlet $PSCmdlet -Command 'credentials', 'rotate' -Bound $PSBoundParameters -Options $options -IsTrial $WhatIfPreference -Asks ($ConfirmPreference -ne 'None')
 }
@@ -3480,8 +3341,6 @@ function Get-CalicoRelease {
         Ids of checks that may fail
     .PARAMETER LogFile
         Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    .PARAMETER Help
-        Print help
     .EXAMPLE
         Get-CalicoRelease
     .OUTPUTS
@@ -3502,8 +3361,7 @@ function Get-CalicoRelease {
         [string] $CaFile,
         [switch] $Offline,
         [string[]] $IgnorePreflightErrors,
-        [string] $LogFile,
-        [string] $Help
+        [string] $LogFile
     )
     $options = [ordered]@{
         Config = '--config'
@@ -3519,7 +3377,6 @@ function Get-CalicoRelease {
         Offline = '--offline'
         IgnorePreflightErrors = '--ignore-preflight-errors'
         LogFile = '--log-file'
-        Help = '--help'
     }
     Read-Document -Cmdlet $PSCmdlet -Command 'release', 'list' -Bound $PSBoundParameters -Options $options -Type 'Archive' -Expand 'Archives'
 }
@@ -3564,8 +3421,6 @@ function Save-CalicoRelease {
         Ids of checks that may fail
     .PARAMETER LogFile
         Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    .PARAMETER Help
-        Print help
     .EXAMPLE
         Save-CalicoRelease -Release v3.32.1
     .OUTPUTS
@@ -3590,8 +3445,7 @@ function Save-CalicoRelease {
         [string] $CaFile,
         [switch] $Offline,
         [string[]] $IgnorePreflightErrors,
-        [string] $LogFile,
-        [string] $Help
+        [string] $LogFile
     )
     $options = [ordered]@{
         Sha256 = '--sha256'
@@ -3611,7 +3465,6 @@ function Save-CalicoRelease {
         Offline = '--offline'
         IgnorePreflightErrors = '--ignore-preflight-errors'
         LogFile = '--log-file'
-        Help = '--help'
     }
     Invoke-Change -Cmdlet $PSCmdlet -Command 'release', 'download' -Bound $PSBoundParameters -Options $options -IsTrial $WhatIfPreference -Asks ($ConfirmPreference -in 'Low', 'Medium')
 }
@@ -3621,7 +3474,7 @@ function Export-CalicoBundle {
     .SYNOPSIS
         Pack all that a node without downloads needs into one file: the release, this program, kubelet and kube-proxy if the config installs them, a list of images, and digests
     .DESCRIPTION
-        Runs calicoctl-win release bundle. Changes nothing.
+        Runs calicoctl-win release bundle. Writes a file, and changes nothing else.
     .PARAMETER Sha256
         SHA-256 that the archive must have
     .PARAMETER Out
@@ -3654,14 +3507,12 @@ function Export-CalicoBundle {
         Ids of checks that may fail
     .PARAMETER LogFile
         Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    .PARAMETER Help
-        Print help
     .EXAMPLE
         (Export-CalicoBundle -Config node.yaml -Out bundle.zip).Sha256
     .OUTPUTS
         CalicoctlWin.ReleaseVerification
     #>
-    [CmdletBinding()]
+    [CmdletBinding(SupportsShouldProcess = $true, ConfirmImpact = 'Medium')]
     [OutputType('CalicoctlWin.ReleaseVerification')]
     param(
         [string] $Sha256,
@@ -3679,8 +3530,7 @@ function Export-CalicoBundle {
         [string] $CaFile,
         [switch] $Offline,
         [string[]] $IgnorePreflightErrors,
-        [string] $LogFile,
-        [string] $Help
+        [string] $LogFile
     )
     $options = [ordered]@{
         Sha256 = '--sha256'
@@ -3699,8 +3549,8 @@ function Export-CalicoBundle {
         Offline = '--offline'
         IgnorePreflightErrors = '--ignore-preflight-errors'
         LogFile = '--log-file'
-        Help = '--help'
     }
+    if (-not $PSCmdlet.ShouldProcess('calicoctl-win release bundle')) { return }
     Read-Document -Cmdlet $PSCmdlet -Command 'release', 'bundle' -Bound $PSBoundParameters -Options $options -Type 'ReleaseVerification'
 }
 
@@ -3742,8 +3592,6 @@ function Test-CalicoRelease {
         Ids of checks that may fail
     .PARAMETER LogFile
         Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    .PARAMETER Help
-        Print help
     .EXAMPLE
         Test-CalicoRelease -Zip calico-windows-v3.32.1.zip
     .OUTPUTS
@@ -3767,8 +3615,7 @@ function Test-CalicoRelease {
         [string] $CaFile,
         [switch] $Offline,
         [string[]] $IgnorePreflightErrors,
-        [string] $LogFile,
-        [string] $Help
+        [string] $LogFile
     )
     $options = [ordered]@{
         Zip = ''
@@ -3787,7 +3634,6 @@ function Test-CalicoRelease {
         Offline = '--offline'
         IgnorePreflightErrors = '--ignore-preflight-errors'
         LogFile = '--log-file'
-        Help = '--help'
     }
     Read-Document -Cmdlet $PSCmdlet -Command 'release', 'verify' -Bound $PSBoundParameters -Options $options -Type 'ReleaseVerification'
 }
@@ -3838,8 +3684,6 @@ function Expand-CalicoRelease {
         Ids of checks that may fail
     .PARAMETER LogFile
         Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    .PARAMETER Help
-        Print help
     .EXAMPLE
         Expand-CalicoRelease -Zip calico-windows-v3.32.1.zip -Dest C:\calico
     .OUTPUTS
@@ -3867,8 +3711,7 @@ function Expand-CalicoRelease {
         [string] $CaFile,
         [switch] $Offline,
         [string[]] $IgnorePreflightErrors,
-        [string] $LogFile,
-        [string] $Help
+        [string] $LogFile
     )
     $options = [ordered]@{
         Zip = ''
@@ -3891,7 +3734,6 @@ function Expand-CalicoRelease {
         Offline = '--offline'
         IgnorePreflightErrors = '--ignore-preflight-errors'
         LogFile = '--log-file'
-        Help = '--help'
     }
     Invoke-Change -Cmdlet $PSCmdlet -Command 'release', 'extract' -Bound $PSBoundParameters -Options $options -IsTrial $WhatIfPreference -Asks ($ConfirmPreference -in 'Low', 'Medium')
 }
@@ -3928,8 +3770,6 @@ function Test-CalicoCluster {
         Ids of checks that may fail
     .PARAMETER LogFile
         Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    .PARAMETER Help
-        Print help
     .EXAMPLE
         Test-CalicoCluster -Kubeconfig admin.conf
     .OUTPUTS
@@ -3950,8 +3790,7 @@ function Test-CalicoCluster {
         [string] $CaFile,
         [switch] $Offline,
         [string[]] $IgnorePreflightErrors,
-        [string] $LogFile,
-        [string] $Help
+        [string] $LogFile
     )
     $options = [ordered]@{
         Config = '--config'
@@ -3967,7 +3806,6 @@ function Test-CalicoCluster {
         Offline = '--offline'
         IgnorePreflightErrors = '--ignore-preflight-errors'
         LogFile = '--log-file'
-        Help = '--help'
     }
     Read-Document -Cmdlet $PSCmdlet -Command 'cluster', 'check' -Bound $PSBoundParameters -Options $options -Type 'Check' -Expand 'Checks'
 }
@@ -4006,8 +3844,6 @@ function Get-CalicoClusterPatch {
         Ids of checks that may fail
     .PARAMETER LogFile
         Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    .PARAMETER Help
-        Print help
     .EXAMPLE
         (Get-CalicoClusterPatch -Kubeconfig admin.conf).Command
     .OUTPUTS
@@ -4029,8 +3865,7 @@ function Get-CalicoClusterPatch {
         [string] $CaFile,
         [switch] $Offline,
         [string[]] $IgnorePreflightErrors,
-        [string] $LogFile,
-        [string] $Help
+        [string] $LogFile
     )
     $options = [ordered]@{
         Apply = '--apply'
@@ -4047,7 +3882,6 @@ function Get-CalicoClusterPatch {
         Offline = '--offline'
         IgnorePreflightErrors = '--ignore-preflight-errors'
         LogFile = '--log-file'
-        Help = '--help'
     }
     Read-Document -Cmdlet $PSCmdlet -Command 'cluster', 'prepare' -Bound $PSBoundParameters -Options $options -Type 'ClusterPatch' -Expand 'Patches'
 }
@@ -4096,8 +3930,6 @@ function Get-CalicoFleetPlan {
         Ids of checks that may fail
     .PARAMETER LogFile
         Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    .PARAMETER Help
-        Print help
     .EXAMPLE
         (Get-CalicoFleetPlan -Config node.yaml -Image registry.example.com/calicoctl-win:0.1.0).Waves
     .OUTPUTS
@@ -4124,8 +3956,7 @@ function Get-CalicoFleetPlan {
         [string] $CaFile,
         [switch] $Offline,
         [string[]] $IgnorePreflightErrors,
-        [string] $LogFile,
-        [string] $Help
+        [string] $LogFile
     )
     $options = [ordered]@{
         Namespace = '--namespace'
@@ -4147,7 +3978,6 @@ function Get-CalicoFleetPlan {
         Offline = '--offline'
         IgnorePreflightErrors = '--ignore-preflight-errors'
         LogFile = '--log-file'
-        Help = '--help'
     }
     Read-Document -Cmdlet $PSCmdlet -Command 'fleet', 'plan' -Bound $PSBoundParameters -Options $options -Type 'FleetPlan'
 }
@@ -4204,8 +4034,6 @@ function Update-CalicoFleet {
         Ids of checks that may fail
     .PARAMETER LogFile
         Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    .PARAMETER Help
-        Print help
     .EXAMPLE
         Update-CalicoFleet -Config node.yaml -Image registry.example.com/calicoctl-win:0.1.0 -MaxUnavailable 10%
     .OUTPUTS
@@ -4236,8 +4064,7 @@ function Update-CalicoFleet {
         [string] $CaFile,
         [switch] $Offline,
         [string[]] $IgnorePreflightErrors,
-        [string] $LogFile,
-        [string] $Help
+        [string] $LogFile
     )
     $options = [ordered]@{
         Namespace = '--namespace'
@@ -4263,7 +4090,6 @@ function Update-CalicoFleet {
         Offline = '--offline'
         IgnorePreflightErrors = '--ignore-preflight-errors'
         LogFile = '--log-file'
-        Help = '--help'
     }
     Invoke-Change -Cmdlet $PSCmdlet -Command 'fleet', 'apply' -Bound $PSBoundParameters -Options $options -IsTrial $WhatIfPreference -Asks ($ConfirmPreference -ne 'None')
 }
@@ -4302,8 +4128,6 @@ function Get-CalicoFleet {
         Ids of checks that may fail
     .PARAMETER LogFile
         Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    .PARAMETER Help
-        Print help
     .EXAMPLE
         (Get-CalicoFleet).Failures
     .OUTPUTS
@@ -4325,8 +4149,7 @@ function Get-CalicoFleet {
         [string] $CaFile,
         [switch] $Offline,
         [string[]] $IgnorePreflightErrors,
-        [string] $LogFile,
-        [string] $Help
+        [string] $LogFile
     )
     $options = [ordered]@{
         Namespace = '--namespace'
@@ -4343,7 +4166,6 @@ function Get-CalicoFleet {
         Offline = '--offline'
         IgnorePreflightErrors = '--ignore-preflight-errors'
         LogFile = '--log-file'
-        Help = '--help'
     }
     Read-Document -Cmdlet $PSCmdlet -Command 'fleet', 'status' -Bound $PSBoundParameters -Options $options -Type 'FleetStatus'
 }
@@ -4388,8 +4210,6 @@ function Suspend-CalicoFleet {
         Ids of checks that may fail
     .PARAMETER LogFile
         Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    .PARAMETER Help
-        Print help
     .EXAMPLE
         Suspend-CalicoFleet
     .OUTPUTS
@@ -4414,8 +4234,7 @@ function Suspend-CalicoFleet {
         [string] $CaFile,
         [switch] $Offline,
         [string[]] $IgnorePreflightErrors,
-        [string] $LogFile,
-        [string] $Help
+        [string] $LogFile
     )
     $options = [ordered]@{
         Namespace = '--namespace'
@@ -4435,7 +4254,6 @@ function Suspend-CalicoFleet {
         Offline = '--offline'
         IgnorePreflightErrors = '--ignore-preflight-errors'
         LogFile = '--log-file'
-        Help = '--help'
     }
     Invoke-Change -Cmdlet $PSCmdlet -Command 'fleet', 'pause' -Bound $PSBoundParameters -Options $options -IsTrial $WhatIfPreference -Asks ($ConfirmPreference -in 'Low', 'Medium')
 }
@@ -4480,8 +4298,6 @@ function Resume-CalicoFleet {
         Ids of checks that may fail
     .PARAMETER LogFile
         Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    .PARAMETER Help
-        Print help
     .EXAMPLE
         Resume-CalicoFleet
     .OUTPUTS
@@ -4506,8 +4322,7 @@ function Resume-CalicoFleet {
         [string] $CaFile,
         [switch] $Offline,
         [string[]] $IgnorePreflightErrors,
-        [string] $LogFile,
-        [string] $Help
+        [string] $LogFile
     )
     $options = [ordered]@{
         Namespace = '--namespace'
@@ -4527,7 +4342,6 @@ function Resume-CalicoFleet {
         Offline = '--offline'
         IgnorePreflightErrors = '--ignore-preflight-errors'
         LogFile = '--log-file'
-        Help = '--help'
     }
     Invoke-Change -Cmdlet $PSCmdlet -Command 'fleet', 'resume' -Bound $PSBoundParameters -Options $options -IsTrial $WhatIfPreference -Asks ($ConfirmPreference -in 'Low', 'Medium')
 }
@@ -4572,8 +4386,6 @@ function Restore-CalicoFleet {
         Ids of checks that may fail
     .PARAMETER LogFile
         Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    .PARAMETER Help
-        Print help
     .EXAMPLE
         Restore-CalicoFleet
     .OUTPUTS
@@ -4598,8 +4410,7 @@ function Restore-CalicoFleet {
         [string] $CaFile,
         [switch] $Offline,
         [string[]] $IgnorePreflightErrors,
-        [string] $LogFile,
-        [string] $Help
+        [string] $LogFile
     )
     $options = [ordered]@{
         Namespace = '--namespace'
@@ -4619,7 +4430,6 @@ function Restore-CalicoFleet {
         Offline = '--offline'
         IgnorePreflightErrors = '--ignore-preflight-errors'
         LogFile = '--log-file'
-        Help = '--help'
     }
     Invoke-Change -Cmdlet $PSCmdlet -Command 'fleet', 'rollback' -Bound $PSBoundParameters -Options $options -IsTrial $WhatIfPreference -Asks ($ConfirmPreference -ne 'None')
 }
@@ -4662,8 +4472,6 @@ function Initialize-CalicoCluster {
         Ids of checks that may fail
     .PARAMETER LogFile
         Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    .PARAMETER Help
-        Print help
     .EXAMPLE
         Initialize-CalicoCluster -Kubeconfig admin.conf
     .OUTPUTS
@@ -4687,8 +4495,7 @@ function Initialize-CalicoCluster {
         [string] $CaFile,
         [switch] $Offline,
         [string[]] $IgnorePreflightErrors,
-        [string] $LogFile,
-        [string] $Help
+        [string] $LogFile
     )
     $options = [ordered]@{
         Config = '--config'
@@ -4707,7 +4514,6 @@ function Initialize-CalicoCluster {
         Offline = '--offline'
         IgnorePreflightErrors = '--ignore-preflight-errors'
         LogFile = '--log-file'
-        Help = '--help'
     }
     Invoke-Change -Cmdlet $PSCmdlet -Command 'cluster', 'prepare', '--apply' -Bound $PSBoundParameters -Options $options -IsTrial $WhatIfPreference -Asks ($ConfirmPreference -ne 'None')
 }
@@ -4748,8 +4554,6 @@ function Test-CalicoPolicy {
         Ids of checks that may fail
     .PARAMETER LogFile
         Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    .PARAMETER Help
-        Print help
     .EXAMPLE
         Test-CalicoPolicy -File policies.yaml | Where-Object -Property Severity -EQ fail
     .OUTPUTS
@@ -4772,8 +4576,7 @@ function Test-CalicoPolicy {
         [string] $CaFile,
         [switch] $Offline,
         [string[]] $IgnorePreflightErrors,
-        [string] $LogFile,
-        [string] $Help
+        [string] $LogFile
     )
     $options = [ordered]@{
         File = '--file'
@@ -4791,7 +4594,6 @@ function Test-CalicoPolicy {
         Offline = '--offline'
         IgnorePreflightErrors = '--ignore-preflight-errors'
         LogFile = '--log-file'
-        Help = '--help'
     }
     Read-Document -Cmdlet $PSCmdlet -Command 'policy', 'lint' -Bound $PSBoundParameters -Options $options -Type 'PolicyFinding' -Expand 'Findings'
 }
@@ -4801,7 +4603,7 @@ function Test-CalicoWindows {
     .SYNOPSIS
         Prove on this machine what this program assumes of Windows; leaves nothing behind
     .DESCRIPTION
-        Runs calicoctl-win selftest --yes. Changes nothing.
+        Runs calicoctl-win selftest --yes. Leaves no changes. With -Disruptive it interrupts an adapter, and asks first.
     .PARAMETER Disruptive
         Also create and delete an overlay network, which interrupts the network of an adapter
     .PARAMETER Adapter
@@ -4832,14 +4634,12 @@ function Test-CalicoWindows {
         Ids of checks that may fail
     .PARAMETER LogFile
         Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    .PARAMETER Help
-        Print help
     .EXAMPLE
         Test-CalicoWindows | Where-Object -Property Verdict -EQ fail
     .OUTPUTS
         CalicoctlWin.SelftestRow
     #>
-    [CmdletBinding()]
+    [CmdletBinding(SupportsShouldProcess = $true, ConfirmImpact = 'High')]
     [OutputType('CalicoctlWin.SelftestRow')]
     param(
         [switch] $Disruptive,
@@ -4856,8 +4656,7 @@ function Test-CalicoWindows {
         [string] $CaFile,
         [switch] $Offline,
         [string[]] $IgnorePreflightErrors,
-        [string] $LogFile,
-        [string] $Help
+        [string] $LogFile
     )
     $options = [ordered]@{
         Disruptive = '--disruptive'
@@ -4875,8 +4674,8 @@ function Test-CalicoWindows {
         Offline = '--offline'
         IgnorePreflightErrors = '--ignore-preflight-errors'
         LogFile = '--log-file'
-        Help = '--help'
     }
+    if ($Disruptive -and -not $PSCmdlet.ShouldProcess('calicoctl-win selftest')) { return }
     Read-Document -Cmdlet $PSCmdlet -Command 'selftest', '--yes' -Bound $PSBoundParameters -Options $options -Type 'SelftestRow' -Expand 'Rows'
 }
 
@@ -4885,7 +4684,7 @@ function Export-CalicoDiagnosis {
     .SYNOPSIS
         Collect what explains a problem, without secrets, in a zip with a page to read first
     .DESCRIPTION
-        Runs calicoctl-win diagnose. Changes nothing.
+        Runs calicoctl-win diagnose. Writes a file, and changes nothing else.
     .PARAMETER Out
         The zip to write; an existing file is left alone [default: one in this folder, named by the machine and the time]
     .PARAMETER Config
@@ -4914,14 +4713,12 @@ function Export-CalicoDiagnosis {
         Ids of checks that may fail
     .PARAMETER LogFile
         Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    .PARAMETER Help
-        Print help
     .EXAMPLE
         (Export-CalicoDiagnosis -Out C:\Temp\node.zip).Causes
     .OUTPUTS
         CalicoctlWin.Diagnosis
     #>
-    [CmdletBinding()]
+    [CmdletBinding(SupportsShouldProcess = $true, ConfirmImpact = 'Medium')]
     [OutputType('CalicoctlWin.Diagnosis')]
     param(
         [string] $Out,
@@ -4937,8 +4734,7 @@ function Export-CalicoDiagnosis {
         [string] $CaFile,
         [switch] $Offline,
         [string[]] $IgnorePreflightErrors,
-        [string] $LogFile,
-        [string] $Help
+        [string] $LogFile
     )
     $options = [ordered]@{
         Out = '--out'
@@ -4955,8 +4751,8 @@ function Export-CalicoDiagnosis {
         Offline = '--offline'
         IgnorePreflightErrors = '--ignore-preflight-errors'
         LogFile = '--log-file'
-        Help = '--help'
     }
+    if (-not $PSCmdlet.ShouldProcess('calicoctl-win diagnose')) { return }
     Read-Document -Cmdlet $PSCmdlet -Command 'diagnose' -Bound $PSBoundParameters -Options $options -Type 'Diagnosis'
 }
 
@@ -4994,8 +4790,6 @@ function Get-CalicoExplanation {
         Ids of checks that may fail
     .PARAMETER LogFile
         Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    .PARAMETER Help
-        Print help
     .EXAMPLE
         (Get-CalicoExplanation -Id StrictAffinity).Text
     .OUTPUTS
@@ -5017,8 +4811,7 @@ function Get-CalicoExplanation {
         [string] $CaFile,
         [switch] $Offline,
         [string[]] $IgnorePreflightErrors,
-        [string] $LogFile,
-        [string] $Help
+        [string] $LogFile
     )
     $options = [ordered]@{
         Id = ''
@@ -5035,7 +4828,6 @@ function Get-CalicoExplanation {
         Offline = '--offline'
         IgnorePreflightErrors = '--ignore-preflight-errors'
         LogFile = '--log-file'
-        Help = '--help'
     }
     Read-Document -Cmdlet $PSCmdlet -Command 'explain' -Bound $PSBoundParameters -Options $options -Type 'Explanation'
 }
@@ -5072,8 +4864,6 @@ function Get-CalicoVersion {
         Ids of checks that may fail
     .PARAMETER LogFile
         Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    .PARAMETER Help
-        Print help
     .EXAMPLE
         (Get-CalicoVersion).Version
     .OUTPUTS
@@ -5094,8 +4884,7 @@ function Get-CalicoVersion {
         [string] $CaFile,
         [switch] $Offline,
         [string[]] $IgnorePreflightErrors,
-        [string] $LogFile,
-        [string] $Help
+        [string] $LogFile
     )
     $options = [ordered]@{
         Config = '--config'
@@ -5111,7 +4900,6 @@ function Get-CalicoVersion {
         Offline = '--offline'
         IgnorePreflightErrors = '--ignore-preflight-errors'
         LogFile = '--log-file'
-        Help = '--help'
     }
     Read-Document -Cmdlet $PSCmdlet -Command 'version' -Bound $PSBoundParameters -Options $options -Type 'Version'
 }

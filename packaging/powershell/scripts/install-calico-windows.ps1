@@ -42,11 +42,13 @@ if ($StartCalico -ne 'yes') { $options = @('install', '--yes', '--no-start') }
 if ($DownloadOnly -eq 'yes') { $options = @('install', '--yes', '--download-only') }
 if ($ReleaseBaseURL -and $ReleaseFile) {
     $options += "--release=$($ReleaseBaseURL.TrimEnd('/'))/$ReleaseFile"
+} elseif ($ReleaseFile -match '^calico-windows-(v[\d.]+)\.zip$' -and -not (Test-Path -LiteralPath $ReleaseFile)) {
+    # As the original: the zip of that name from the project's release page.
+    $options += "--release=$($Matches[1])"
 } elseif ($ReleaseFile) {
     $options += "--release=$ReleaseFile"
 } elseif ($ReleaseBaseURL) {
-    Write-Error -Message 'ReleaseBaseURL needs ReleaseFile, the name of the zip below that URL'
-    exit 64
+    $options += "--set=calico.source.urlTemplate=$($ReleaseBaseURL.TrimEnd('/'))/calico-windows-{version}.zip"
 }
 # kubelet and kube-proxy of that version; a service of that name that is there stays as it is.
 if ($KubeVersion) { $options += '--set=kubernetes.node.install=true' }

@@ -14,18 +14,53 @@ enum Way {
     /// It changes something, and asks first (`High`) or only with `-Confirm` (`Medium`).
     Change(&'static str),
     /// It returns the command's document, or the items of one of its lists, as objects of this type.
-    Read { kind: &'static str, expand: &'static str },
+    Read { kind: &'static str, expand: &'static str, writes: Option<Writes> },
+}
+
+/// What a function does besides returning objects, so that it has -WhatIf and -Confirm.
+#[derive(Clone, Copy)]
+struct Writes {
+    impact: &'static str,
+    /// Only with this parameter; always if it is empty.
+    with: &'static str,
+    says: &'static str,
 }
 
 use Way::{Change, Read};
 
 const fn document(kind: &'static str) -> Way {
-    Read { kind, expand: "" }
+    items(kind, "")
 }
 
 const fn items(kind: &'static str, expand: &'static str) -> Way {
-    Read { kind, expand }
+    Read { kind, expand, writes: None }
 }
+
+/// A document about a file that the command writes.
+const fn file(kind: &'static str) -> Way {
+    let says = "Writes a file, and changes nothing else.";
+    Read { kind, expand: "", writes: Some(Writes { impact: "Medium", with: "", says }) }
+}
+
+const IMPORT: Way = Read {
+    kind: "ConfigImport",
+    expand: "",
+    writes: Some(Writes {
+        impact: "Medium",
+        with: "Out",
+        says: "With -Out it writes a file; it changes nothing else.",
+    }),
+};
+
+const SELFTEST: Way = Read {
+    kind: "SelftestRow",
+    expand: "Rows",
+    writes: Some(Writes {
+        impact: "High",
+        with: "Disruptive",
+        says: "Leaves no changes. With -Disruptive it interrupts an adapter, and asks first.",
+    }),
+};
 
 /// The types that the functions return, each with the document that it is made of, and the list if it is an item of one.
 pub(super) fn types() -> Vec<(&'static str, &'static str, Option<&'static str>)> {
@@ -47,8 +82,8 @@ pub(super) fn types() -> Vec<(&'static str, &'static str, Option<&'static str>)>
     };
     let of = |(_, words, way, _): &(&str, &str, Way, &str)| match way {
         Change(_) => ("RunResult", "RunResult", None),
-        Read { kind, expand: "" } => (*kind, *kind, None),
-        Read { kind, expand } => (*kind, document_of(words), Some(*expand)),
+        Read { kind, expand: "", .. } => (*kind, *kind, None),
+        Read { kind, expand, .. } => (*kind, document_of(words), Some(*expand)),
     };
     FUNCTIONS.iter().map(of).collect()
 }
@@ -116,7 +151,7 @@ const FUNCTIONS: [(&str, &str, Way, &str); 54] = [
         "Compare-CalicoConfig -Config node.yaml",
     ),
     ("Test-CalicoConfig", "config validate", document("ConfigValidation"), "Test-CalicoConfig -Files node.yaml"),
-    ("Import-CalicoConfig", "config import", document("ConfigImport"), "(Import-CalicoConfig -File config.ps1).Unread"),
+    ("Import-CalicoConfig", "config import", IMPORT, "(Import-CalicoConfig -File config.ps1).Unread"),
     (
         "Get-CalicoCredential",
         "credentials show",
@@ -130,7 +165,7 @@ const FUNCTIONS: [(&str, &str, Way, &str); 54] = [
     (
         "Export-CalicoBundle",
         "release bundle",
-        document("ReleaseVerification"),
+        file("ReleaseVerification"),
         "(Export-CalicoBundle -Config node.yaml -Out bundle.zip).Sha256",
     ),
     (
@@ -180,18 +215,8 @@ const FUNCTIONS: [(&str, &str, Way, &str); 54] = [
         items("PolicyFinding", "Findings"),
         "Test-CalicoPolicy -File policies.yaml | Where-Object -Property Severity -EQ fail",
     ),
-    (
-        "Test-CalicoWindows",
-        "selftest --yes",
-        items("SelftestRow", "Rows"),
-        "Test-CalicoWindows | Where-Object -Property Verdict -EQ fail",
-    ),
-    (
-        "Export-CalicoDiagnosis",
-        "diagnose",
-        document("Diagnosis"),
-        r"(Export-CalicoDiagnosis -Out C:\Temp\node.zip).Causes",
-    ),
+    ("Test-CalicoWindows", "selftest --yes", SELFTEST, "Test-CalicoWindows | Where-Object -Property Verdict -EQ fail"),
+    ("Export-CalicoDiagnosis", "diagnose", file("Diagnosis"), r"(Export-CalicoDiagnosis -Out C:\Temp\node.zip).Causes"),
     ("Get-CalicoExplanation", "explain", document("Explanation"), "(Get-CalicoExplanation -Id StrictAffinity).Text"),
     ("Get-CalicoVersion", "version", document("Version"), "(Get-CalicoVersion).Version"),
 ];
@@ -225,7 +250,8 @@ const NO_FUNCTION: [&str; 24] = [
 ];
 
 /// Options that PowerShell has in another way, that would end the objects, or that would make a question a change.
-const NOT_PARAMETERS: [&str; 13] = [
+const NOT_PARAMETERS: [&str; 14] = [
+    "help",
     "output",
     "yes",
     "no-input",
@@ -250,12 +276,21 @@ fn parameter(name: &str) -> String {
     name.split(['-', '_']).map(capital).collect()
 }
 
+fn values(arg: &Arg) -> Vec<String> {
+    arg.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect()
+}
+
+/// Whether it takes `true`, `false` and their like: `-Name` and `-Name:$false` in PowerShell.
+fn is_boolean(arg: &Arg) -> bool {
+    ["true", "false"].iter().all(|word| values(arg).iter().any(|value| value == word))
+}
+
 fn kind_of(arg: &Arg) -> String {
-    let values: Vec<String> = arg.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
+    let values = values(arg);
     match arg.get_action() {
         ArgAction::SetTrue => "[switch]".to_owned(),
         ArgAction::Append => "[string[]]".to_owned(),
-        _ if values == ["true", "false"] => "[bool]".to_owned(),
+        _ if is_boolean(arg) => "[switch]".to_owned(),
         _ if values.is_empty() => "[string]".to_owned(),
         _ => format!("[ValidateSet('{}')] [string]", values.join("', '")),
     }
@@ -284,7 +319,8 @@ fn function(tree: &Command, (name, words, way, example): &(&str, &str, Way, &str
         Change(_) => {
             ("RunResult", "Shows what it would do, and asks; -WhatIf only shows it, and -Confirm:$false does not ask.")
         }
-        Read { kind, .. } => (*kind, "Changes nothing."),
+        Read { kind, writes: None, .. } => (*kind, "Changes nothing."),
+        Read { kind, writes: Some(writes), .. } => (*kind, writes.says),
     };
     let mut text = format!(
         "\nfunction {name} {{\n    <#\n    .SYNOPSIS\n        {about}\n    .DESCRIPTION\n        Runs calicoctl-win {words}. {says}\n"
@@ -300,16 +336,24 @@ fn function(tree: &Command, (name, words, way, example): &(&str, &str, Way, &str
         let _ = writeln!(text, "    .PARAMETER {name}\n        {help}");
         let mandatory = if arg.is_required_set() { "[Parameter(Mandatory = $true)] " } else { "" };
         declared.push(format!("        {mandatory}{} ${name}", kind_of(arg)));
-        let option = arg.get_long().map(|long| format!("--{long}")).unwrap_or_default();
+        let takes = if is_boolean(arg) && !matches!(arg.get_action(), ArgAction::SetTrue) { "=" } else { "" };
+        let option = arg.get_long().map(|long| format!("--{long}{takes}")).unwrap_or_default();
         let _ = writeln!(options, "        {name} = '{option}'");
     }
     let _ = writeln!(text, "    .EXAMPLE\n        {example}\n    .OUTPUTS\n        CalicoctlWin.{kind}\n    #>");
     let binding = match way {
-        Change(impact) => format!("[CmdletBinding(SupportsShouldProcess = $true, ConfirmImpact = '{impact}')]"),
+        Change(impact) | Read { writes: Some(Writes { impact, .. }), .. } => {
+            format!("[CmdletBinding(SupportsShouldProcess = $true, ConfirmImpact = '{impact}')]")
+        }
         Read { .. } => "[CmdletBinding()]".to_owned(),
     };
     let _ = writeln!(text, "    {binding}\n    [OutputType('CalicoctlWin.{kind}')]");
     let _ = writeln!(text, "    param(\n{}\n    )\n    $options = [ordered]@{{\n{options}    }}", declared.join(",\n"));
+    if let Read { writes: Some(Writes { with, .. }), .. } = way {
+        let given = if with.is_empty() { String::new() } else { format!("${with} -and ") };
+        let what = words.trim_end_matches(" --yes");
+        let _ = writeln!(text, "    if ({given}-not $PSCmdlet.ShouldProcess('calicoctl-win {what}')) {{ return }}");
+    }
     let words = words.split(' ').map(|word| format!("'{word}'")).collect::<Vec<_>>().join(", ");
     let given = format!("-Cmdlet $PSCmdlet -Command {words} -Bound $PSBoundParameters -Options $options");
     let _ = match way {
@@ -320,8 +364,8 @@ fn function(tree: &Command, (name, words, way, example): &(&str, &str, Way, &str
             };
             writeln!(text, "    Invoke-Change {given} -IsTrial $WhatIfPreference -Asks {asks}\n}}")
         }
-        Read { kind, expand: "" } => writeln!(text, "    Read-Document {given} -Type '{kind}'\n}}"),
-        Read { kind, expand } => writeln!(text, "    Read-Document {given} -Type '{kind}' -Expand '{expand}'\n}}"),
+        Read { kind, expand: "", .. } => writeln!(text, "    Read-Document {given} -Type '{kind}'\n}}"),
+        Read { kind, expand, .. } => writeln!(text, "    Read-Document {given} -Type '{kind}' -Expand '{expand}'\n}}"),
     };
     text
 }
@@ -336,6 +380,40 @@ fn functions() -> String {
 #[test]
 fn the_functions_of_the_module_are_those_of_the_command_line() {
     matches_the_code(&format!("{MODULE}/Commands.ps1"), &functions());
+}
+
+/// A name that exists is not enough: what the function passes on for a parameter must be taken, too.
+#[test]
+fn the_program_takes_every_option_as_the_functions_pass_it_on() {
+    use clap::error::ErrorKind::{InvalidValue, NoEquals, TooFewValues, TooManyValues, UnknownArgument};
+    let tree = calicoctl_win::cli::tree();
+    let script = functions();
+    let option = regex::Regex::new(r"(?m)^        (\w+) = '(--[a-z-]+)(=?)'$").unwrap();
+    let mut wrong = Vec::new();
+    for (name, words, ..) in &FUNCTIONS {
+        let (_, own) = script.split_once(&format!("\nfunction {name} {{")).unwrap();
+        let own = own.split("\nfunction ").next().unwrap();
+        for found in option.captures_iter(own) {
+            let (parameter, option, takes) = (&found[1], &found[2], &found[3]);
+            let declared =
+                own.lines().find(|line| line.trim_end_matches(',').ends_with(&format!(" ${parameter}"))).unwrap();
+            let value = match declared.split_once("ValidateSet('") {
+                _ if takes == "=" => "=false",
+                _ if declared.contains("[switch]") => "",
+                Some((_, set)) => &format!("={}", set.split('\'').next().unwrap()),
+                None => "=1",
+            };
+            let line = ["calicoctl-win"].into_iter().chain(words.split(' ')).map(str::to_owned);
+            let parsed = tree.clone().try_get_matches_from(line.chain([format!("{option}{value}")]));
+            let kind = parsed.err().map(|error| error.kind());
+            if kind.is_some_and(|kind| {
+                [InvalidValue, NoEquals, TooFewValues, TooManyValues, UnknownArgument].contains(&kind)
+            }) {
+                wrong.push(format!("{name}: {option}{value}: {kind:?}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 #[test]
