@@ -7,6 +7,7 @@ use std::process::Child;
 use crate::machine::{Ended, Machine};
 
 const CONFIG: &str = include_str!("../../fixtures/config/vxlan.yaml");
+const POLICIES: &str = include_str!("../../fixtures/policies/every-kind.yaml");
 const FACTS: &str = include_str!("../../fixtures/facts/server-2022.json");
 
 #[test]
@@ -53,6 +54,17 @@ fn a_config_is_valid_or_the_error_gives_the_position() {
         assert_eq!(refused.code, 4, "{wrong}\n{}{}", refused.stdout, refused.stderr);
         assert!(refused.stderr.contains(said), "`{said}` is not in\n{}", refused.stderr);
     }
+}
+
+/// As in a pipeline on a Windows machine, without a cluster.
+#[test]
+fn policies_in_a_file_are_judged() {
+    let Some(machine) = Machine::new() else { return };
+    let file = machine.file("every kind.yaml", POLICIES);
+    let judged = machine.run(&["policy", "lint", "-f", &file, "-o", "json"]);
+    assert_eq!(judged.code, 3, "{}{}", judged.stdout, judged.stderr);
+    let report = judged.json();
+    assert_eq!((&report["summary"]["fail"], &report["summary"]["warn"]), (&19.into(), &11.into()), "{report:#}");
 }
 
 #[test]
