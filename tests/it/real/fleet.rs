@@ -236,6 +236,26 @@ fn a_change_of_many_nodes_stops_at_the_failed_ones_and_is_undone() {
     fleet.release();
     until("every pod to be replaced", || (fleet.status()["waves"][1]["state"] == "Done").then_some(()));
     assert_eq!(fleet.most_out(), LIMIT);
+
+    // A node is taken out by its label, and comes back without it.
+    let taken = "node-30";
+    let label = |value: &str| fleet.cluster.kubectl(&["label", "node", taken, value, "--overwrite"], "");
+    let has_pod = || {
+        let pods = fleet.cluster.server.get(PODS);
+        pods["items"].as_array().unwrap().iter().any(|pod| pod["spec"]["nodeName"] == taken)
+    };
+    label("calicoctl-win/fleet=off");
+    let status = until("the node to be out", || {
+        let status = fleet.status();
+        (!has_pod() && status["waves"][1]["nodes"] == NODES - CANARIES - 1).then_some(status)
+    });
+    assert_eq!((&status["left_out"], &status["failures"]), (&json!([taken, OUT]), &json!([])), "{status:#}");
+    assert_eq!(status["waves"][1]["state"], "Done", "{status:#}");
+    let _changed = fleet.run(&Fleet::change("apply", "vni.yaml", "3 -y")).exits(0);
+    let third = fleet.status()["revision"].as_str().unwrap().to_owned();
+    assert_eq!((fleet.revisions()[&third].len(), has_pod()), (NODES - 1, false));
+    label("calicoctl-win/fleet-");
+    until("the node to have the change", || (fleet.revisions()[&third].len() == NODES).then_some(()));
 }
 
 #[test]

@@ -339,4 +339,17 @@ fn every_node_of_a_change_that_is_killed_hangs_or_fails_has_the_old_or_the_new_v
         status["waves"].as_array().unwrap().iter().all(|wave| wave["state"] == "Done").then_some(())
     });
     assert!(containers.vnis().values().all(|vni| *vni == 4096));
+
+    // Out of every node: the labels of the page, and the Job of each node.
+    fleet
+        .cluster
+        .kubectl(&["label", "nodes", "-l", "kubernetes.io/os=windows", "calicoctl-win/fleet=off", "--overwrite"], "");
+    until("no pod to be left", || fleet.cluster.server.get(PODS)["items"].as_array().unwrap().is_empty().then_some(()));
+    for (name, node) in containers.nodes.iter() {
+        let (code, lines) = node.run_script("uninstall", "", "");
+        assert_eq!(code, 0, "{name}: {lines}");
+        assert_eq!(node.lab.run("status -o json").exits(16).json()["overall"], "NotInstalled", "{name}");
+        let annotations = node.lab.object("nodes", "win-a1").unwrap()["metadata"]["annotations"].clone();
+        assert_eq!(annotations["calicoctl-win/result"], Value::Null, "{name}: {annotations:#}");
+    }
 }

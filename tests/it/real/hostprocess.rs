@@ -4,15 +4,31 @@
 use serde_json::Value;
 
 use super::api_server::until;
+use super::audit::{are_modest, counted};
 use super::cluster::{NODE, RealCluster, V1};
 use crate::read;
 
 const PODS: &str = "/api/v1/namespaces/calicoctl-win/pods";
 
+/// Whom the API server's audit log names for the pods' requests.
+const ACCOUNT: &str = "system:serviceaccount:calicoctl-win:calicoctl-win";
+
 impl RealCluster {
     /// Applies a manifest, whose unknown fields are errors. Returns what a server that refuses it says.
     fn applies(&self, manifest: &str) -> Result<String, String> {
         self.server.try_kubectl(&["apply", "--server-side", "--validate=strict", "-f", "-"], manifest)
+    }
+
+    /// Runs `apply` with the account of the pods, and holds what it asks of the server: every node of a fleet does.
+    fn runs_as_the_pods(&self, words: &str, most: usize) -> Value {
+        let mark = self.mark();
+        let done = self.lab.alone(&format!("{words} --kubeconfig pod -c config.yaml -o json")).exits(0).json();
+        let asked = self.asked_since(mark, ACCOUNT);
+        are_modest(&asked);
+        let counts = counted(&asked);
+        println!("{words}: {} requests {counts:?}", asked.len());
+        assert!((1..=most).contains(&asked.len()), "{} requests, {counts:?}\n{asked:#?}", asked.len());
+        done
     }
 }
 
@@ -44,15 +60,16 @@ fn a_real_cluster_admits_the_pods_and_their_account_applies_the_config() {
     let token = cluster.kubectl(&["create", "token", "calicoctl-win", "-n", "calicoctl-win"], "");
     cluster.lab.write("pod", cluster.server.kubeconfig_of(token.trim()));
     cluster.config(cluster.release());
-    let words = |verb: &str| format!("{verb} --kubeconfig pod -c config.yaml -o json");
-    let applied = cluster.lab.alone(&words("apply -y")).exits(0).json();
+    let applied = cluster.runs_as_the_pods("apply -y", 60);
     assert_eq!(applied["changed"], true, "{applied:#}");
     cluster.bind_pods();
     let with_drain = "apply -y --drain=always --pod-selector=app.kubernetes.io/name!=calicoctl-win \
                       --set calicoNetwork.vxlan.vxlanVNI=5000";
-    let changed = cluster.lab.alone(&words(with_drain)).exits(0).json();
+    let changed = cluster.runs_as_the_pods(with_drain, 80);
     assert_eq!(changed["evicted"].as_array().map(Vec::len), Some(3), "{changed:#}");
     assert!(!cluster.cordoned());
+    let again = cluster.runs_as_the_pods("apply -y --set calicoNetwork.vxlan.vxlanVNI=5000", 50);
+    assert_eq!(again["changed"], false, "{again:#}");
     // The drain leaves the pod whose run it is.
     assert_eq!(cluster.server.get(&format!("{PODS}/{once}"))["metadata"]["deletionTimestamp"], Value::Null);
 }
