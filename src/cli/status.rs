@@ -10,7 +10,6 @@ use super::documents::Run;
 use super::logs::check_endless;
 use super::table::table;
 use crate::apply::journal::Journal;
-use crate::apply::lock;
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::report::document::{NodeStatus, Overall, Problem, RunResult, ServiceStatus, VerifyLeft};
@@ -108,7 +107,7 @@ fn one_run(app: &mut App, args: &Status, run: &str) -> Result<Ending> {
     wait_for(app, &mut *node, wait, |_, node| {
         // A run that has just started has not taken the lock yet.
         let starts = records::find(node, run)?.is_some_and(|record| records::is_fresh(&record));
-        let active = lock::holder(node).is_some_and(|holder| holder.run == run);
+        let active = records::is_active(node, run);
         // After the lock: a run that has released it has written down its result.
         record = records::find(node, run)?;
         if record.as_ref().is_some_and(|record| !record["result"].is_null()) {

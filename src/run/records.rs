@@ -45,17 +45,17 @@ pub(crate) fn opened(run: &str, command: &str) -> Value {
 
 /// Whether the run of a record without a result is over: it was killed, or the machine restarted.
 pub(crate) fn is_interrupted(node: &dyn Node, record: &Value) -> bool {
-    if !record["result"].is_null() || is_fresh(record) || is_active(node, record) {
+    let run = record["run"].as_str().unwrap_or_default();
+    if !record["result"].is_null() || is_fresh(record) || is_active(node, run) {
         return false;
     }
     // It may have ended, and released the lock, since the record was read.
-    let again = record["run"].as_str().and_then(|run| find(node, run).ok().flatten());
-    again.is_none_or(|record| record["result"].is_null())
+    find(node, run).ok().flatten().is_none_or(|record| record["result"].is_null())
 }
 
-/// Whether the run of a record has the lock.
-fn is_active(node: &dyn Node, record: &Value) -> bool {
-    lock::holder(node).is_some_and(|holder| record["run"] == *holder.run)
+/// Whether a run has the lock.
+pub(crate) fn is_active(node: &dyn Node, run: &str) -> bool {
+    lock::holder(node).is_some_and(|holder| holder.run == run)
 }
 
 /// Records that a run without a screen is starting.
