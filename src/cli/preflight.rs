@@ -13,12 +13,13 @@ use crate::fault::Fault;
 use crate::item::{Id, State};
 use crate::node::{Node, trust};
 use crate::preflight::{self, Fix};
-use crate::report::document::{Check, CheckStatus, PreflightReport};
+use crate::report::document::{Check, CheckStatus, NodeStatus, Overall, PreflightReport};
 use crate::run::Ending;
 use crate::run::app::App;
 use crate::run::checks::{self, tell};
 use crate::run::context::{Context, Known, gather};
 use crate::run::needs;
+use crate::run::node_status;
 use crate::run::sources::Choice;
 use crate::run::verb::PREFLIGHT;
 use crate::selftest::report::RowReport;
@@ -79,16 +80,46 @@ fn look(app: &mut App, (deep, tries): (bool, bool), node: &mut dyn Node) -> Resu
         return Err(known.cluster.err().context("read the kubeconfig")?);
     }
     let needs = tries.then(|| needs::tried(app, &context, node, &known)).flatten();
-    let report = checks::measured(app, context.run(node)?, &known, needs.as_ref());
-    let mut round = Round { context, known, report };
+    let mut report = checks::measured(app, context.run(node)?, &known, needs.as_ref());
+    if tries {
+        let status = node_status::measure(app, node);
+        of_status(app, status, &report).into_iter().for_each(|check| report.add(check));
+    }
     if deep {
         let mut test = TestContext::new(node, selftest::program(app)?, None)?;
         let found = crate::selftest::run(&mut test, Reach::Reads, &mut |_| ());
         for row in found.rows {
-            round.report.add(check(app, row));
+            report.add(check(app, row));
         }
     }
-    Ok(round)
+    Ok(Round { context, known, report })
+}
+
+/// Returns what is wrong with a node that Calico is on, besides what the checks have found.
+fn of_status(app: &App, status: Result<NodeStatus>, report: &PreflightReport) -> Option<Check> {
+    let found = |id: &str| report.checks.iter().any(|check| check.id == id && check.status == CheckStatus::Fail);
+    let (status, detail, fix) = match status {
+        Ok(status) if matches!(status.overall, Overall::NotInstalled | Overall::Prepared) => return None,
+        Ok(status) => {
+            let others = status.problems.into_iter().filter(|problem| !found(problem.id));
+            let (problems, mut commands): (Vec<_>, Vec<_>) = others.map(|one| (one.message, one.command)).unzip();
+            commands.dedup();
+            match problems.is_empty() {
+                true => (CheckStatus::Ok, "nothing else is wrong".into(), String::new()),
+                false => (CheckStatus::Warn, problems.join("; "), commands.join("\n")),
+            }
+        }
+        Err(error) => (CheckStatus::Unknown, format!("{error:#}"), app.command("status")),
+    };
+    Some(Check {
+        id: "NodeStatus".into(),
+        group: "status".into(),
+        status,
+        ignored: false,
+        detail,
+        why: Some("a change starts from what is on the node".into()),
+        fix: Some(fix).filter(|fix| !fix.is_empty()),
+    })
 }
 
 /// Returns a row of the selftest as a check.

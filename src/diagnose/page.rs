@@ -127,17 +127,17 @@ impl Page<'_> {
         let parts: Vec<String> = parts.into_iter().flatten().map(|part| escaped(&part)).collect();
         let _ = writeln!(to, "<p class=\"faint\">{}</p>", parts.join(" &middot; "));
         if let Some(run) = self.interrupted() {
-            let at = run.at.as_ref().map_or_else(String::new, |at| format!(", at {at}"));
-            let message = format!("{} (run {}, since {:.0}){at}", run.command, run.run, run.since);
+            let known = || format!("{} (run {}, since {:.0})", run.command, run.run, run.since);
+            let message = run.at.clone().unwrap_or_else(known);
             let fix = ["calicoctl-win resume", "calicoctl-win resume --undo  # instead"];
             cause(to, INTERRUPTED, &message, Some("a run ended before it was complete"), &fix);
         }
-        // The interrupted run has been named already.
-        let named = |id: &str| id == INTERRUPTED && self.interrupted().is_some();
+        // The interrupted run has been named already, and a check of the same id says why it matters.
+        let interrupted = |id: &str| id == INTERRUPTED && self.interrupted().is_some();
+        let named = |id: &str| interrupted(id) || self.failed().any(|check| check.id == id);
         for problem in status.problems.iter().filter(|problem| !named(problem.id)) {
             cause(to, problem.id, &problem.message, None, &[&problem.command]);
         }
-        // Of what status has already named, the check repeats nothing but the way to fix it.
         for check in self.failed() {
             let fix: Vec<&str> = check.fix.iter().flat_map(|fix| fix.lines()).collect();
             cause(to, &check.id, &check.detail, check.why.as_deref(), &fix);

@@ -203,6 +203,9 @@ fn fill(
             status.problem("KubeNetwork", unmatched, "explain KubeNetwork");
         }
     }
+    if let Some(name) = stopped_runtime(node)? {
+        status.problem("RuntimeRunning", format!("the service {name} is stopped: no pod starts"), "preflight --fix");
+    }
     if let Some(path) = own_kubeconfig(receipt) {
         credentials(app, node, path, about, status);
     }
@@ -221,6 +224,20 @@ fn fill(
         }
     }
     Ok(steps)
+}
+
+/// Returns the service of the container runtime, if it is stopped: kubelet reports it only with its next status. A
+/// runtime that runs in another service, as RKE2's, has none of these names.
+fn stopped_runtime(node: &dyn Node) -> Result<Option<&'static str>> {
+    for name in ["containerd", "docker"] {
+        match node.service_state(name) {
+            Ok(None) => {}
+            Ok(Some(state)) => return Ok((state == ServiceState::Stopped).then_some(name)),
+            // A security product may protect it: nothing is known then.
+            Err(_) => return Ok(None),
+        }
+    }
+    Ok(None)
 }
 
 /// The path of the node's own kubeconfig.
@@ -297,7 +314,9 @@ fn credentials(app: &mut App, node: &dyn Node, path: &WinPath, about: &About, st
         let cluster = app.connector.connect(&text, Path::new("."), None, Limits::within(CLUSTER_LIMIT));
         match cluster.as_ref().map_err(|error| anyhow!("{error:#}")).and_then(|cluster| cluster.node(name)) {
             Ok(Some(found)) => {
-                status.mixed_vni = cluster.ok().and_then(|cluster| mixed_vni(node, &cluster, about));
+                if let Ok(cluster) = &cluster {
+                    ask_calico(node, cluster, about, status);
+                }
                 kubernetes.ready = Some(found.ready);
                 kubernetes.schedulable = Some(found.schedulable);
             }
@@ -317,14 +336,27 @@ fn credentials(app: &mut App, node: &dyn Node, path: &WinPath, about: &About, st
     status.node = Some(kubernetes);
 }
 
-/// Returns the VNI here and elsewhere if they differ: pods here then reach no pod of another node.
-fn mixed_vni(node: &dyn Node, cluster: &Cluster, about: &About) -> Option<MixedVni> {
-    // With etcd, the cluster's VNI is in etcd and not in the Kubernetes API.
-    agent::read_config(node).ok().filter(|config| config.datastore() == Datastore::Kubernetes)?;
-    let node = (about.backend == Backend::Vxlan).then_some(about.vni.get())?;
-    // Only a hint: other checks report why the cluster does not answer.
-    let cluster = cluster.felix_vni().ok()?;
-    (node != cluster).then_some(MixedVni { node, cluster })
+/// Asks for what Calico has set for the whole cluster, and this node's network needs. What is not answered is left out:
+/// `preflight` reports why.
+fn ask_calico(node: &dyn Node, cluster: &Cluster, about: &About, status: &mut NodeStatus) {
+    // With etcd, it is in etcd and not in the Kubernetes API.
+    if about.backend == Backend::None
+        || !agent::read_config(node).is_ok_and(|config| config.datastore() == Datastore::Kubernetes)
+    {
+        return;
+    }
+    // Pods here then reach no pod of another node.
+    let node = about.vni.get();
+    if about.backend == Backend::Vxlan
+        && let Ok(cluster) = cluster.felix_vni()
+        && cluster != node
+    {
+        status.mixed_vni = Some(MixedVni { node, cluster });
+    }
+    if let Ok(false) = cluster.strict_affinity() {
+        let message = "IPAM strict affinity is off: Windows does not reach addresses borrowed from other nodes' blocks";
+        status.problem("StrictAffinity", message, "preflight --fix");
+    }
 }
 
 fn on_trial(app: &App, node: &dyn Node) -> Result<Option<OnTrial>> {

@@ -4,17 +4,38 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use anyhow::Result;
 use ipnet::IpNet;
 use serde::Deserialize;
 
 use super::policies::{self, OfAdmins, Policy};
 use super::{Question, Unanswered, ask, ask_all, if_checked};
+use crate::cluster::Cluster;
 use crate::cluster::api::{Api, path};
 use crate::cluster::errors::Failure;
 use crate::cluster::policies::ADMINS;
 use crate::facts::{ApiGroup, BgpFacts, ClusterFacts, FelixFacts, PoolFacts};
+use crate::fault::Fault;
 use crate::values::joined;
 use crate::version::CalicoVersion;
+
+impl Cluster {
+    /// Whether IPAM lets a node use only its own blocks; without a configuration it does not.
+    ///
+    /// # Errors
+    /// When the cluster cannot be asked.
+    pub fn strict_affinity(&self) -> Result<bool> {
+        let ask = |group: ApiGroup| {
+            let (name, version) = group.parts();
+            self.get::<Object<IpamConfig>>(&path(["apis", name, version, group.ipam_plural(), "default"]))
+        };
+        let ipam = match ask(ApiGroup::V1) {
+            Err(error) if Fault::id_of(&error) == "ApiNotServed" => ask(ApiGroup::V3)?,
+            other => other?,
+        };
+        Ok(ipam.is_some_and(|ipam| ipam.spec.strict_affinity))
+    }
+}
 
 /// The pending requests for them.
 pub(super) struct Resources {
