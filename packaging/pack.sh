@@ -6,13 +6,20 @@ version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 1767225600)}
 
 # Fills a folder with what is in every package for Windows.
-stage_windows() { # executable, folder
+stage_windows() { # executable, folder, folder of the PowerShell files
     mkdir -p "$2"
     install -m 755 "$1" "$2/calicoctl-win.exe"
     install -m 644 LICENSE README.md CHANGELOG.md packaging/dsc/calicoctl-win.dsc.resource.json "$2/"
     # The PowerShell module, and the scripts with the names of Calico's own.
-    cp -r packaging/powershell/CalicoctlWin packaging/powershell/scripts "$2/"
+    cp -r "$3/CalicoctlWin" "$3/scripts" "$2/"
     find "$2" -type f -name '*.ps*1*' -exec chmod 644 {} +
+}
+
+# Whether this osslsigncode signs PowerShell files, too.
+signs_scripts() {
+    local has
+    has=$(osslsigncode --version 2>&1 | sed -n '1s/^osslsigncode \([0-9.]*\).*/\1/p')
+    [ "$(printf '%s\n' "$has" 2.8 | sort -V | head -1)" = 2.8 ]
 }
 
 # Gives everything in a folder the one time.

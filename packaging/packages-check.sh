@@ -55,12 +55,18 @@ msi() {
 }
 
 signatures() {
-    local file
-    for file in "$windows.exe" "$windows.msi"; do
+    local file scripts=()
+    if signs_scripts; then
+        mapfile -t scripts < <(find "$work/zip/${windows##*/}" -name '*.ps*1*' ! -path '*/completion/*')
+        [ ${#scripts[@]} -gt 8 ] || fail "the zip has ${#scripts[@]} PowerShell files"
+    else
+        echo "not checked: signatures of PowerShell files, which osslsigncode 2.8 or later has" >&2
+    fi
+    for file in "$windows.exe" "$windows.msi" "${scripts[@]}"; do
         osslsigncode verify -CAfile "$ca" -in "$file" >"$work/said" || { cat "$work/said"; fail "$file is not signed"; }
         # A file that was changed, and another CA, are refused.
         cp "$file" "$work/changed"
-        printf 'x' | dd of="$work/changed" bs=1 seek=$(($(stat -c %s "$file") / 2)) conv=notrunc status=none
+        printf '\001' | dd of="$work/changed" bs=1 seek=$(($(stat -c %s "$file") / 2)) conv=notrunc status=none
         ! osslsigncode verify -CAfile "$ca" -in "$work/changed" >/dev/null 2>&1 || fail "a changed ${file##*/} is accepted"
         ! osslsigncode verify -CAfile "$work/other/ca.pem" -in "$file" >/dev/null 2>&1 || fail "any CA is accepted"
     done

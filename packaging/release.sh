@@ -8,7 +8,8 @@
 # From the environment, all optional:
 #   CALICOCTL_WIN_RELEASE_URL   the folder where the files will be downloaded; without it no manifests are made
 #   CALICOCTL_WIN_SIGNING_KEY, CALICOCTL_WIN_SIGNING_CERTIFICATES
-#                               sign the .exe and the MSI: a private key and its certificates, as PEM text
+#                               sign the .exe, the MSI and the PowerShell files: a private key and its certificates, as
+#                               PEM text
 #   CALICOCTL_WIN_TIMESTAMP_URL a server that confirms the time of the signatures; their bytes differ each time
 set -euo pipefail
 source "$(dirname "$0")/pack.sh"
@@ -18,6 +19,7 @@ export SOURCE_DATE_EPOCH=$epoch
 # No program that this runs, except osslsigncode, gets the key.
 signing_key=${CALICOCTL_WIN_SIGNING_KEY:-}
 unset CALICOCTL_WIN_SIGNING_KEY
+checks=
 windows=calicoctl-win-$version-x86_64-windows
 linux=calicoctl-win-$version-x86_64-linux
 
@@ -35,6 +37,21 @@ sign() { # file
     mv "$work/signed" "$1"
 }
 
+# Fills a folder with the PowerShell files, signed: a policy may allow only signed scripts.
+powershell() { # folder
+    rm -rf "$1"
+    mkdir -p "$1"
+    cp -r packaging/powershell/{CalicoctlWin,scripts} "$1/"
+    [ -n "$signing_key" ] || return 0
+    if ! signs_scripts; then
+        [ -z "$checks" ] || return 0
+        echo "error: PowerShell files are signed by osslsigncode 2.8 or later" >&2
+        exit 1
+    fi
+    local file
+    for file in "$1"/*/*.ps*1*; do sign "$file"; done
+}
+
 # Fills a folder with the completion scripts, which are the same on every system.
 completions() { # executable of this machine, folder
     mkdir -p "$2"
@@ -47,7 +64,7 @@ completions() { # executable of this machine, folder
 pack_zip() { # signed executable, executable of this machine, where to
     local folder=$work/$windows
     rm -rf "$folder"
-    stage_windows "$1" "$folder"
+    stage_windows "$1" "$folder" "$work/powershell"
     completions "$2" "$folder/completion"
     date_all "$folder"
     # Names sorted, no folders, no users or extra times; zip writes local time, so UTC.
@@ -73,7 +90,7 @@ pack_tar() { # executable of this machine, where to
 
 # The PowerShell module as a repository of modules takes it. The tags are those by which Find-Module finds functions.
 pack_module() { # where to
-    local module=packaging/powershell/CalicoctlWin functions function
+    local module=$work/powershell/CalicoctlWin functions function
     local tags="PSModule PSEdition_Desktop PSEdition_Core PSIncludes_Function"
     functions=$(sed -n "s/^        '\([A-Z][A-Za-z]*-Calico[A-Za-z]*\)',\{0,1\}$/\1/p" "$module/CalicoctlWin.psd1")
     for function in $functions; do tags+=" PSFunction_$function PSCommand_$function"; done
@@ -108,10 +125,11 @@ manifests() { # where to
 
 pack() { # executable for Windows, executable of this machine, where to
     mkdir -p "$3"
+    powershell "$work/powershell"
     install -m 755 "$1" "$3/$windows.exe"
     sign "$3/$windows.exe"
     pack_zip "$3/$windows.exe" "$2" "$3"
-    packaging/msi/build.sh "$3/$windows.exe" "$version" "$3/$windows.msi"
+    packaging/msi/build.sh "$3/$windows.exe" "$version" "$3/$windows.msi" "$work/powershell"
     sign "$3/$windows.msi"
     pack_tar "$2" "$3"
     pack_module "$3"
@@ -127,6 +145,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 if [ "${1:-}" = --check ]; then
+    checks=yes
     exe=${2:?which executable for Windows?} own=${3:?which executable of this machine?}
     make_ca "$work/ca"
     signing_key=$(cat "$work/ca/key.pem")

@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # Packs a Windows executable as an MSI. The same executable, version and time give the same bytes.
 #
-#   packaging/msi/build.sh EXE VERSION MSI
+#   packaging/msi/build.sh EXE VERSION MSI [POWERSHELL]   POWERSHELL: a folder with its files, if they are signed
 set -euo pipefail
 exe=$(realpath "$1") version_of_msi=$2 msi=$(realpath -m "$3")
+powershell=${4:+$(realpath "$4")}
 source "$(dirname "$0")/../pack.sh"
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-stage_windows "$exe" "$work/files"
+stage_windows "$exe" "$work/files" "${powershell:-packaging/powershell}"
 date_all "$work/files"
 source=$PWD/packaging/msi
 # wixl writes the time of day into the MSI. The clock stands still for it.
