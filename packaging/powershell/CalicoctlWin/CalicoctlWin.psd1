@@ -8,6 +8,7 @@
     Description = 'Installs, changes, repairs and removes Calico on a Windows node, by calicoctl-win.'
     PowerShellVersion = '5.1'
     CompatiblePSEditions = @('Desktop', 'Core')
+    FileList = @('CalicoctlWin.psd1', 'CalicoctlWin.psm1', 'Commands.ps1', 'CalicoctlWin.Format.ps1xml')
     FormatsToProcess = @('CalicoctlWin.Format.ps1xml')
     FunctionsToExport = @(
         'Test-CalicoNode',

@@ -452,4 +452,12 @@ fn the_manifest_exports_every_function_and_has_the_programs_version() {
     assert!(manifest.contains(&exported), "the manifest lacks\n{exported}");
     let version = format!("    ModuleVersion = '{}'\n", env!("CARGO_PKG_VERSION"));
     assert!(manifest.contains(&version), "the manifest lacks\n{version}");
+    let (_, listed) = manifest.split_once("    FileList = @(").unwrap();
+    let listed: BTreeSet<&str> =
+        listed.split_once(')').unwrap().0.split(", ").map(|name| name.trim_matches('\'')).collect();
+    let there: Vec<String> = std::fs::read_dir(crate::project().join(MODULE))
+        .unwrap()
+        .map(|file| file.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert_eq!(listed, there.iter().map(String::as_str).collect());
 }
