@@ -38,7 +38,7 @@ pub(crate) fn run(source: &Source, out: &Path, executable: Option<&Path>, app: &
         let own = std::env::current_exe().context("find our own executable")?;
         (layered, scratch.0.clone(), own, None)
     };
-    if app.global.dry_run {
+    if app.global.is_dry_run() {
         return app.would(format!("pack {} into {}", contents(&layered)?, out.display()));
     }
     let (calico, release) = app.phase("release", |app| fetch_release(app, &layered, &cache))?;

@@ -62,7 +62,7 @@ fn prepare(app: &mut App, remote: &Remote, facts: &ClusterFacts, apply: bool) ->
     }
     let text = text(&patches);
     let nothing = if awaited.is_empty() { counted(0) } else { "nothing to patch: the operator's turn".to_owned() };
-    if !apply || app.global.dry_run {
+    if !apply || app.global.is_dry_run() {
         let said = if patches.is_empty() { nothing } else { counted(patches.len()) };
         let result = RunResult::looked(!patches.is_empty(), said);
         app.reporter.document(&shown, &format!("{text}{}\n", result.msg));

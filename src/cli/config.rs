@@ -63,7 +63,7 @@ fn init(file: Option<&Path>, full: bool, app: &mut App) -> Result<Ending> {
         }
         return Ok(Ending::Quiet);
     };
-    if app.global.dry_run {
+    if app.global.is_dry_run() {
         return app.would(format!("write {}", file.display()));
     }
     super::import::write_new(file, &text)?;

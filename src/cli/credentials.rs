@@ -167,7 +167,7 @@ fn fetch(out: &Path, app: &mut App) -> Result<Ending> {
     let side = settings::cluster_side(&remote.layered, None, &facts);
     let namespace = &side.kubernetes.calico_namespace;
     let mut written = Vec::new();
-    if app.global.dry_run {
+    if app.global.is_dry_run() {
         return app.would(format!("fetch credentials of namespace {namespace} into {}", out.display()));
     }
     let Remote { node, run, cluster, .. } = &remote;

@@ -54,7 +54,7 @@ pub(super) fn run(verb: &Dsc, app: &mut App) -> Result<Ending> {
             print(app, &now);
             print(app, &differ);
         }
-        Dsc::Set { what_if } if *what_if || app.global.dry_run => {
+        Dsc::Set { what_if } if *what_if || app.global.is_dry_run() => {
             let Looked { after, differ, .. } = look(app)?;
             print(app, &after);
             print(app, &differ);

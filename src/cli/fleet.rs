@@ -10,7 +10,7 @@ use super::logs::check_endless;
 use super::metrics::{check_name, give};
 use super::table::{lines, table};
 use crate::fault::Exit;
-use crate::fleet::{FleetPlan, FleetStatus, FleetVni, WaveState, WaveStatus, Wishes};
+use crate::fleet::{FleetPlan, FleetStatus, FleetVni, TriedAction, WaveState, WaveStatus, Wishes, told};
 use crate::report::document::RunResult;
 use crate::report::metrics;
 use crate::report::reporter::Format;
@@ -19,6 +19,7 @@ use crate::run::Ending;
 use crate::run::app::App;
 use crate::run::context::Remote;
 use crate::run::fleet::{self, Request};
+use crate::run::options::DryRun;
 use crate::values::count;
 
 /// Nodes that a line of the screen names; the document has all.
@@ -36,7 +37,10 @@ pub(crate) fn run(verb: &Fleet, app: &mut App) -> Result<Ending> {
             let prepared = fleet::prepare(&request(change), app)?;
             app.reporter.tell(plan_text(&prepared.plan).trim_end());
             let nodes = count(prepared.plan.nodes(), "node");
-            if app.global.dry_run {
+            if app.global.dry_run == DryRun::Server {
+                return try_out(&prepared, app);
+            }
+            if app.global.is_dry_run() {
                 return app.would(format!("change {nodes}"));
             }
             app.confirm("the nodes of the cluster", &format!("Make this change on {nodes}?"), None)?;
@@ -61,7 +65,7 @@ pub(crate) fn run(verb: &Fleet, app: &mut App) -> Result<Ending> {
         Fleet::Rollback(place) => {
             let cluster = Remote::open(app, false)?.cluster;
             let sets = fleet::sets(&cluster, &place.namespace)?;
-            if app.global.dry_run {
+            if app.global.is_dry_run() {
                 let waves = count(fleet::begun(&sets).count(), "wave");
                 return app.would(format!("return {waves} to what it installed before"));
             }
@@ -70,6 +74,22 @@ pub(crate) fn run(verb: &Fleet, app: &mut App) -> Result<Ending> {
             app.done(true, format!("returned to what was installed before: {}", undone.join(", ")))
         }
     }
+}
+
+/// What the API server would do with each object.
+fn try_out(prepared: &fleet::Prepared, app: &mut App) -> Result<Ending> {
+    let tried = fleet::try_out(prepared, app)?;
+    let has = |action: TriedAction| tried.iter().any(|object| object.action == action);
+    let msg = format!("dry run of the API server: {}", told(&tried));
+    app.reporter.tell(&msg);
+    let pending = tried.iter().any(|object| object.action != TriedAction::Unchanged);
+    let mut result = RunResult::looked(pending, msg);
+    // The server judges nothing in a namespace that does not exist.
+    if has(TriedAction::Unknown) && has(TriedAction::Create) {
+        let namespaces = tried.iter().filter(|object| object.kind == "Namespace");
+        result.next.extend(namespaces.map(|object| format!("kubectl create namespace {}", object.name)));
+    }
+    Ending::result(result)
 }
 
 /// Shows the status until Ctrl-C, each time that it has changed.
@@ -105,7 +125,7 @@ fn pause(namespace: &str, (word, done): (&str, &str), app: &mut App) -> Result<E
     let pauses = word == "pause";
     let cluster = Remote::open(app, false)?.cluster;
     let sets = fleet::sets(&cluster, namespace)?;
-    if app.global.dry_run {
+    if app.global.is_dry_run() {
         return app.would(format!("{word} {}", count(fleet::other(&sets, pauses).count(), "wave")));
     }
     let changed = fleet::pause(&cluster, namespace, &sets, pauses)?;

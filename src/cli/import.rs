@@ -33,7 +33,7 @@ fn show(imported: &Imported, name: &str, out: Option<&Path>, app: &mut App) -> R
     let text = imported.text(name);
     let whole = imported.unread.is_empty();
     if let (Some(out), true) = (out, whole) {
-        if app.global.dry_run {
+        if app.global.is_dry_run() {
             return app.would(format!("write {}", out.display()));
         }
         write_new(out, &text)?;

@@ -32,7 +32,7 @@ pub(super) fn give(text: &str, file: Option<&Path>, app: &mut App) -> Result<End
         app.reporter.raw(text);
         return Ok(Ending::Quiet);
     };
-    if app.global.dry_run {
+    if app.global.is_dry_run() {
         return app.would(format!("write {}", file.display()));
     }
     // A collector never reads half of it.

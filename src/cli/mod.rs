@@ -49,6 +49,7 @@ use crate::report::reporter::{Format, Reporter};
 use crate::report::stdout_queue;
 use crate::run::app::{self, App};
 use crate::run::change::ChangeRequest;
+use crate::run::options::DryRun;
 use crate::run::sources::Choice;
 use crate::run::verb::{self, Row};
 use crate::run::{Ending, change, detach, generations, image, node_object, resume, trial, uninstall};
@@ -134,11 +135,16 @@ fn dispatch(verb: Verb, app: &mut App) -> Result<Ending> {
             .hint("use -o junit with: calicoctl-win preflight\nor: calicoctl-win verify\nor: calicoctl-win cluster check\nor: calicoctl-win policy lint")
             .into());
     }
+    if app.global.dry_run == DryRun::Server && !matches!(verb, Verb::Fleet(args::Fleet::Apply { .. })) {
+        return Err(Fault::new(Exit::Usage, "Usage", "only fleet apply has a dry run of the API server")
+            .hint("use --dry-run without a value")
+            .into());
+    }
     if app.global.detach && app.global.detached_run.is_none() {
         // A variable that is set for a whole script applies only to verbs that can be detached.
         let typed = app.args.iter().any(|word| word.to_str().is_some_and(|word| word.starts_with("--detach")));
         let row = row(&verb);
-        if typed || row.is_some() && !app.global.dry_run {
+        if typed || row.is_some() && !app.global.is_dry_run() {
             return detach::start(row, app);
         }
     }

@@ -158,7 +158,7 @@ fn fix(app: &mut App, round: &Round) -> Result<bool> {
     if !patches.is_empty() {
         app.reporter.tell(super::cluster::text(&patches).trim_end());
     }
-    if app.global.dry_run {
+    if app.global.is_dry_run() {
         return Ok(false);
     }
     app.confirm("the node and the cluster", "Fix this?", None)?;

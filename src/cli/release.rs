@@ -47,7 +47,7 @@ pub(crate) fn download(source: &Source, app: &mut App) -> Result<Ending> {
     let connection = settings::connection(layered, None);
     let from = reachable(app, &wanted.source, &wanted.version)?;
     let cache = app.cache_dir(&*node);
-    if app.global.dry_run {
+    if app.global.is_dry_run() {
         return app.would(format!("fetch Calico {} into {}", wanted.version, cache.display()));
     }
     let found = app.phase("fetch", |app| {
@@ -92,7 +92,7 @@ fn verify(zip: &Path, sha256: Option<&str>, version: Option<&str>, app: &mut App
 
 fn unpack(zip: &Path, dest: &Path, sha256: Option<&str>, version: Option<&str>, app: &mut App) -> Result<Ending> {
     let (sha256, version) = (sha256.map(digest).transpose()?, named_version(zip, version)?);
-    if app.global.dry_run {
+    if app.global.is_dry_run() {
         check_archive(zip, sha256.as_ref(), version.as_ref(), &mut |event| app.event(&event))?;
         return app.would(format!("extract {} into {}", zip.display(), dest.display()));
     }

@@ -24,7 +24,7 @@ pub(crate) fn run(args: &Selftest, app: &mut App) -> Result<Ending> {
     if let Some(part) = &args.part {
         std::process::exit(child::play(part, quirks(app))?);
     }
-    let reach = match (args.disruptive, app.global.dry_run) {
+    let reach = match (args.disruptive, app.global.is_dry_run()) {
         (_, true) => Reach::Reads,
         (true, _) => Reach::Disrupts,
         (false, _) => Reach::Changes,

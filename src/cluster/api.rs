@@ -108,13 +108,14 @@ impl Call {
         format!("{} {}", self.method, self.path.split('?').next().unwrap_or_default())
     }
 
-    /// Whether a successful response means that something in the cluster changed. Not so for the Lease of a run, for
-    /// tokens, and for access reviews, which are created as objects.
+    /// Whether a successful response means that something in the cluster changed. Not so for a dry run, the Lease of a
+    /// run, for tokens, and for access reviews, which are created as objects.
     fn changes_cluster(&self) -> bool {
         let only_asks = ["/apis/authorization.k8s.io/", "/apis/authentication.k8s.io/", "/apis/coordination.k8s.io/"];
         let path = self.path.split('?').next().unwrap_or_default();
         let token = path.contains("/serviceaccounts/") && path.ends_with("/token");
-        self.method != Method::GET && !token && !only_asks.iter().any(|group| path.starts_with(group))
+        let dry = self.path.contains("dryRun=All");
+        self.method != Method::GET && !dry && !token && !only_asks.iter().any(|group| path.starts_with(group))
     }
 
     /// Whether the request is idempotent, so that it may be sent again if it is unknown whether it arrived. A merge

@@ -1,15 +1,25 @@
 //! The objects of a rollout over many nodes: applied, read, paused, and returned to an earlier revision.
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Error, Result};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::Cluster;
 use super::api::{Api, path, query};
 use super::errors::Failure;
-use crate::fleet::{DaemonSet, Fleet, FleetNode, MANAGED, MaxUnavailable, installs_another};
+use crate::fleet::{DaemonSet, Fleet, FleetNode, MANAGED, MaxUnavailable, TriedAction, installs_another};
 
 pub(super) const WINDOWS_NODES: &str = "/api/v1/nodes?labelSelector=kubernetes.io%2Fos%3Dwindows";
+
+const APPLY_PATCH: &str = "application/apply-patch+yaml";
+
+const APPLIED: [(&str, &str); 2] = [("force", "true"), ("fieldValidation", "Strict")];
+
+/// The server does everything but store it.
+const DRY: (&str, &str) = ("dryRun", "All");
+
+/// Fields of the metadata that differ though nothing was changed.
+const BOOKKEEPING: [&str; 3] = ["generation", "managedFields", "resourceVersion"];
 
 /// An object of which only the metadata is read.
 #[derive(Deserialize)]
@@ -50,22 +60,39 @@ impl Cluster {
         })
     }
 
-    /// Creates an object, or changes it to what this program says of it, by server-side apply. `dry`: the server only
-    /// says whether it would. Returns its generation.
+    /// Creates an object, or changes it to what this program says of it, by server-side apply. Returns its generation.
     ///
     /// # Errors
     /// What the server says.
-    pub fn apply_object(&self, object: &Value, dry: bool) -> Result<i64> {
-        let mut at = query(&object_path(object), &[("force", "true"), ("fieldValidation", "Strict")]);
-        if dry {
-            at = query(&at, &[("dryRun", "All")]);
-        }
-        let ask = async || self.api.patch::<Value>(&at, "application/apply-patch+yaml", object).await;
+    pub fn apply_object(&self, object: &Value) -> Result<i64> {
+        let at = query(&object_path(object), &APPLIED);
+        let ask = async || self.api.patch::<Value>(&at, APPLY_PATCH, object).await;
         let applied = self.runtime.block_on(self.api.retry_refused(ask));
-        let applied = applied.map_err(anyhow::Error::from).with_context(|| {
-            format!("apply {} {}", object["kind"].as_str().unwrap_or_default(), object["metadata"]["name"])
-        })?;
+        let applied = applied.map_err(Error::from).with_context(|| applying(object))?;
         Ok(applied["metadata"]["generation"].as_i64().unwrap_or_default())
+    }
+
+    /// What the server would do with an object if it were applied, and, if it would not take it, what it says.
+    ///
+    /// # Errors
+    /// When the server does not judge it; when the object that exists cannot be read.
+    pub fn try_object(&self, object: &Value) -> Result<(TriedAction, Option<Error>)> {
+        let path = object_path(object);
+        let at = query(&query(&path, &APPLIED), &[DRY]);
+        let tried = self.runtime.block_on(self.api.patch::<Value>(&at, APPLY_PATCH, object));
+        let mut after = match tried {
+            Ok(after) => after,
+            Err(failure) => return not_taken(failure, object),
+        };
+        let Some(mut before) = self.runtime.block_on(self.api.get::<Value>(&path))? else {
+            return Ok((TriedAction::Create, None));
+        };
+        for object in [&mut before, &mut after] {
+            if let Some(metadata) = object["metadata"].as_object_mut() {
+                BOOKKEEPING.iter().for_each(|field| drop(metadata.remove(*field)));
+            }
+        }
+        Ok((if before == after { TriedAction::Unchanged } else { TriedAction::Update }, None))
     }
 
     /// No further node begins: the controller no longer replaces pods.
@@ -119,6 +146,31 @@ impl Cluster {
     pub fn delete_wave(&self, namespace: &str, name: &str) -> Result<()> {
         self.delete(&format!("{}/{name}", sets_path(namespace))).map(drop)
     }
+
+    /// What the server would do if the DaemonSet of a wave were deleted, as of [`Self::try_object`].
+    ///
+    /// # Errors
+    /// When the server does not judge it.
+    pub fn try_delete_wave(&self, set: &Value) -> Result<(TriedAction, Option<Error>)> {
+        let tried = self.runtime.block_on(self.api.delete(&query(&object_path(set), &[DRY])));
+        tried.map_or_else(|failure| not_taken(failure, set), |_| Ok((TriedAction::Delete, None)))
+    }
+}
+
+/// An object that the server would not take. It is not known what it would do if something is absent that the object
+/// needs: its namespace, or the role that it binds.
+fn not_taken(failure: Failure, object: &Value) -> Result<(TriedAction, Option<Error>)> {
+    let action = match failure.status {
+        Some(404) => TriedAction::Unknown,
+        // Also for a webhook that fails.
+        Some(400 | 403 | 409 | 413 | 415 | 422 | 500) => TriedAction::Refused,
+        _ => return Err(failure.into()),
+    };
+    Ok((action, Some(Error::from(failure).context(applying(object)))))
+}
+
+fn applying(object: &Value) -> String {
+    format!("apply {} {}", object["kind"].as_str().unwrap_or_default(), object["metadata"]["name"])
 }
 
 /// The Windows nodes' metadata: a tenth of the bytes of the nodes.

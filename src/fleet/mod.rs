@@ -5,6 +5,7 @@ mod found;
 mod objects;
 mod plan;
 mod status;
+mod tried;
 mod vni;
 mod waves;
 
@@ -14,6 +15,7 @@ pub use self::objects::{
 };
 pub use self::plan::{FleetPlan, NodePods, PlannedWave, plan};
 pub use self::status::{FleetFailure, FleetStatus, WaveState, WaveStatus, status};
+pub use self::tried::{TriedAction, TriedObject, told};
 pub use self::vni::{FleetVni, VniNodes};
 pub use self::waves::{FleetNode, LEFT_OUT, Wave, Wishes, waves};
 

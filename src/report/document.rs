@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::fault::{Exit, Fault};
+use crate::fleet::TriedObject;
 use crate::item::NetworkKind;
 use crate::plan::show::Plan;
 pub use crate::preflight::report::{Check, CheckStatus, FailedChecks, PreflightReport, Summary};
@@ -88,6 +89,10 @@ pub struct RunResult {
     /// What a dry run would do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plan: Option<Plan>,
+    /// What the API server would do with each object, with `--dry-run=server`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(default)]
+    pub objects: Vec<TriedObject>,
 }
 
 /// What failed, why, and what to do.

@@ -189,7 +189,7 @@ struct Configured<'a> {
 fn gather<'a>(request: ChangeRequest<'a>, op: &mut Operation<'_>) -> Result<Configured<'a>> {
     let standing = &op.context.standing;
     check_standing(request.row, standing)?;
-    let purpose = if op.app.global.dry_run { Purpose::Look } else { Purpose::Install };
+    let purpose = if op.app.global.is_dry_run() { Purpose::Look } else { Purpose::Install };
     let prepared = prepare(op, request.start, (request.drains, &request.drain), purpose)?;
     if let Some(saved) = &op.context.sources.saved {
         saved.check(&prepared.planned.plan, &prepared.about.settings)?;

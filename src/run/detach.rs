@@ -24,7 +24,7 @@ pub(crate) fn start(verb: Option<(&Row, Choice<'_>)>, app: &mut App) -> Result<E
     let Some((row, choice)) = verb else {
         return usage("--detach is for commands that change the node", "run it without --detach");
     };
-    if app.global.dry_run {
+    if app.global.is_dry_run() {
         return usage("a dry run ends at once: there is nothing to detach", "run it without --detach");
     }
     if app.global.config.iter().any(|file| file.as_os_str() == "-") {

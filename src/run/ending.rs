@@ -19,6 +19,7 @@ use super::options::Global;
 use super::{class, ctrl_c, event_log, records};
 use crate::apply::cancel::{self, Asked};
 use crate::fault::{Exit, Fault};
+use crate::fleet::TriedObject;
 use crate::report::document::{RunResult, Status, envelope, millis};
 use crate::report::log::Log;
 use crate::report::reporter::{self, Reporter, Stream};
@@ -62,6 +63,8 @@ pub(crate) struct Record {
     pub stays_cordoned: bool,
     /// What was changed, for a verb that changes no node.
     pub did: Option<String>,
+    /// What the API server would do with each object, after its dry run.
+    pub tried: Vec<TriedObject>,
 }
 
 /// What the engine did with the change of a run.
@@ -105,6 +108,7 @@ impl Record {
             needs_reboot: false,
             stays_cordoned: false,
             did: None,
+            tried: Vec::new(),
         }
     }
 
@@ -114,6 +118,7 @@ impl Record {
         result.duration_ms = millis(self.began.elapsed());
         result.run = Some(self.run.clone());
         result.warnings.clone_from(&self.warnings);
+        result.objects.clone_from(&self.tried);
         result.evicted = self.evicted.iter().cloned().collect();
         result.log = self.log.as_ref().map(|log| log.display().to_string());
         if changed && result.status == Status::NoChanges {

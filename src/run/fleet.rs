@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::app::App;
 use super::context::Remote;
@@ -17,8 +17,8 @@ use crate::cluster::{Cluster, FleetWatch, may_pass, rights_manifest};
 use crate::config::Layered;
 use crate::fault::{Exit, Fault};
 use crate::fleet::{
-    self, DaemonSet, Fleet, FleetPlan, FleetStatus, MaxUnavailable, Rollout, Wave, WaveState, Wishes, daemon_set, idle,
-    preamble, waves,
+    self, DaemonSet, Fleet, FleetPlan, FleetStatus, MaxUnavailable, Rollout, TriedAction, TriedObject, Wave, WaveState,
+    Wishes, daemon_set, idle, preamble, waves,
 };
 use crate::report::event::Event;
 use crate::report::time::minutes;
@@ -127,6 +127,38 @@ fn told(app: &mut App, cluster: &Cluster) {
     cluster.take_events().iter().for_each(|event| app.event(event));
 }
 
+/// Asks the API server what it would do with each object of the change, and shows it; nothing is changed.
+///
+/// # Errors
+/// The first refusal; when the server cannot be asked.
+pub(crate) fn try_out(prepared: &Prepared, app: &mut App) -> Result<Vec<TriedObject>> {
+    let Prepared { plan, rollout, waves, cluster, .. } = prepared;
+    let mut refusal = None;
+    let mut objects = preamble(rollout, &rights_manifest(None));
+    objects.extend((1..).zip(waves).map(|(order, wave)| daemon_set(rollout, wave, order)));
+    let replaced = plan.replaced.iter().map(|name| {
+        json!({ "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": { "name": name, "namespace": rollout.namespace } })
+    });
+    let deleted = objects.len();
+    objects.extend(replaced);
+    let mut tried = Vec::new();
+    for (order, object) in objects.iter().enumerate() {
+        let (action, said) =
+            if order < deleted { cluster.try_object(object)? } else { cluster.try_delete_wave(object)? };
+        let why = said.as_ref().map(|said| said.root_cause().to_string());
+        tried.push(TriedObject::new(object, action, why));
+        refusal = refusal.or(said.filter(|_| action == TriedAction::Refused));
+    }
+    told(app, cluster);
+    for TriedObject { kind, namespace, name, action, why } in &tried {
+        let place = namespace.as_ref().map_or_else(String::new, |namespace| format!("{namespace}/"));
+        let why = why.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+        app.reporter.tell(&format!("  {:<9} {kind} {place}{name}{why}", action.word()));
+    }
+    app.record().tried.clone_from(&tried);
+    refusal.map_or(Ok(tried), Err)
+}
+
 /// Makes the change, wave after wave, and waits for the end.
 ///
 /// # Errors
@@ -138,14 +170,14 @@ pub(crate) fn apply(prepared: &Prepared, limit: Duration, app: &mut App) -> Resu
     app.phase("objects", |_| {
         let objects = preamble(rollout, &rights_manifest(None));
         for object in &objects {
-            cluster.apply_object(object, false)?;
+            cluster.apply_object(object)?;
         }
         for name in &plan.replaced {
             cluster.delete_wave(&rollout.namespace, name)?;
         }
         let known = |wave: &Wave| sets.iter().any(|set| set.wave() == wave.name);
         for (order, wave) in (1..).zip(waves).filter(|(_, wave)| !known(wave)) {
-            cluster.apply_object(&idle(rollout, wave, order), false)?;
+            cluster.apply_object(&idle(rollout, wave, order))?;
         }
         Ok(((), format!("{} applied", count(objects.len() + waves.len(), "object"))))
     })?;
@@ -164,7 +196,7 @@ pub(crate) fn apply(prepared: &Prepared, limit: Duration, app: &mut App) -> Resu
             let mut begun = Begun::default();
             until(app, (cluster, &mut watch), deadline, &what, |fleet| {
                 if begun.generation.is_none() {
-                    begun.generation = Some(cluster.apply_object(&daemon_set(rollout, wave, order), false)?);
+                    begun.generation = Some(cluster.apply_object(&daemon_set(rollout, wave, order))?);
                 }
                 left(fleet, &rollout.namespace, &wave.name, &mut begun)
             })?;

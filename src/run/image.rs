@@ -55,7 +55,7 @@ fn gather(op: &mut Operation<'_>) -> Result<Image> {
     let (calico, wanted) = (settings::release(layered)?, settings::kubernetes_programs(layered)?);
     let connection = settings::connection(layered, None);
     context.sources.tell_of_bundle(op.app)?;
-    let purpose = if op.app.global.dry_run { Purpose::Look } else { Purpose::Install };
+    let purpose = if op.app.global.is_dry_run() { Purpose::Look } else { Purpose::Install };
     let release = find_release(op, &calico, &connection, purpose)?;
     let kubernetes = match wanted {
         Some(InAdvance { version, programs, containerd }) => {

@@ -68,7 +68,7 @@ impl App {
     /// # Errors
     /// `NotElevated`, `BUSY`, `OnTrial`; and when the node or its records cannot be read.
     pub fn open(&mut self, row: &Row, choice: &Choice<'_>) -> Result<(Box<dyn Node>, Context)> {
-        if self.global.dry_run {
+        if self.global.is_dry_run() {
             return self.look(row, choice);
         }
         let mut node = self.node()?;

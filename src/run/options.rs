@@ -64,9 +64,23 @@ pub struct Global {
     /// reboot.resumeOnBoot]
     #[arg(long, global = true, value_enum, value_name = "WAY", env = "CALICO_WIN_AT_BOOT")]
     pub at_boot: Option<AtBoot>,
-    /// Show what would be done and stop
-    #[arg(short = 'n', long, global = true, env = "CALICO_WIN_DRY_RUN", value_parser = BoolishValueParser::new())]
-    pub dry_run: bool,
+    /// Show what would be done and stop; for fleet apply, =server asks the API server
+    #[arg(
+        short = 'n',
+        long,
+        global = true,
+        value_enum,
+        value_name = "server",
+        num_args = 0..=1,
+        require_equals = true,
+        default_value = "none",
+        default_missing_value = "plan",
+        ignore_case = true,
+        hide_default_value = true,
+        hide_possible_values = true,
+        env = "CALICO_WIN_DRY_RUN"
+    )]
+    pub dry_run: DryRun,
     /// Exit 2 if a plan or a dry run finds something to change
     #[arg(long, global = true, env = "CALICO_WIN_DETAILED_EXITCODE", value_parser = BoolishValueParser::new())]
     pub detailed_exitcode: bool,
@@ -168,6 +182,10 @@ fn path_and_value(text: &str) -> Result<String, String> {
 }
 
 impl Global {
+    pub fn is_dry_run(&self) -> bool {
+        self.dry_run != DryRun::None
+    }
+
     /// Adds this run's sandbox, config and kubeconfig to each command of this program in a text, so that it can be
     /// pasted. A command is on a line of its own, after a colon or in backticks, up to the end or to two spaces.
     pub fn repeated_in(&self, text: &str) -> String {
@@ -211,6 +229,19 @@ impl Global {
             quiet: self.quiet,
         }
     }
+}
+
+/// What a dry run asks. The other names are those of a variable that is set or not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DryRun {
+    /// It is no dry run
+    #[value(hide = true, aliases = ["false", "no", "off", "f", "n", "0"])]
+    None,
+    /// Only this program
+    #[value(aliases = ["true", "yes", "on", "t", "y", "1"])]
+    Plan,
+    /// The API server too
+    Server,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

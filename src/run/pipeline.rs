@@ -133,7 +133,7 @@ pub(crate) fn run<V: Verb>(
 ) -> Result<Ending> {
     let (mut node, context) = app.open(row, choice)?;
     let op = &mut Operation { app, context: &context, node: &mut *node, row };
-    let revision = node_result::revision().filter(|_| !op.app.global.dry_run);
+    let revision = node_result::revision().filter(|_| !op.app.global.is_dry_run());
     let ended = go_through(op, gather);
     if let Some(revision) = revision {
         node_result::tell(op, &revision, &ended);
@@ -145,7 +145,7 @@ pub(crate) fn run<V: Verb>(
 fn go_through<V: Verb>(op: &mut Operation<'_>, gather: impl FnOnce(&mut Operation<'_>) -> Result<V>) -> Result<Ending> {
     let row = op.row;
     let mut verb = gather(op)?;
-    if op.app.global.dry_run {
+    if op.app.global.is_dry_run() {
         verb.show(op)?;
         if let Err(error) = verb.refuse(op) {
             op.app.warn("WouldBeRefused", format!("this would be refused: {error:#}"));

@@ -49,7 +49,7 @@ pub(crate) fn run(args: &Resume, app: &mut App) -> Result<Ending> {
         return pipeline::run(&RESUME, app, &Choice::default(), |op| gather(args.undo, op));
     };
     drop(look);
-    if app.global.dry_run {
+    if app.global.is_dry_run() {
         return app.would(trial::says(&trial, !args.undo));
     }
     app.reporter.tell(&format!("Not reverted: what run {} changed on trial.", trial.run));

@@ -55,7 +55,7 @@ fn fetch(op: &mut Operation<'_>) -> Result<Rotated> {
     let resolved = known.resolved?;
     let (settings, cluster, node) = (&resolved.settings, op.context.cluster(op.node)?, &*op.node);
     let mut rotated = Rotated { name: settings.node_name.to_string(), files: Vec::new(), secret: None };
-    if op.app.global.dry_run {
+    if op.app.global.is_dry_run() {
         return Ok(rotated);
     }
     let kubernetes = &settings.kubernetes;

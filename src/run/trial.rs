@@ -89,7 +89,7 @@ pub(crate) fn is_live(op: &mut Operation<'_>) -> Result<Vec<String>> {
 pub(crate) fn confirm(args: &Confirm, app: &mut App) -> Result<Ending> {
     // Not asked with the lock: the guard needs it.
     let trial = Trial::load(&*app.node()?)?.ok_or_else(not_on_trial)?;
-    if app.global.dry_run {
+    if app.global.is_dry_run() {
         return app.would(says(&trial, args.revert));
     }
     if args.revert {

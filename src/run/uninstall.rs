@@ -186,7 +186,7 @@ impl Verb for Removed {
         self.warn(op);
         let Self { planned, removal, outcome, .. } = self;
         let standing = &op.context.standing;
-        if !planned.plan.changes.is_empty() || op.app.global.dry_run {
+        if !planned.plan.changes.is_empty() || op.app.global.is_dry_run() {
             planned.tell(op);
         }
         if !outcome.ruled.is_empty() {

@@ -147,7 +147,7 @@ fn cluster(app: &mut App, node: &mut dyn Node) -> Result<Cluster> {
 pub(crate) fn remove(app: &mut App, node: &mut dyn Node) -> Result<Ending> {
     check_elevated(node.caller().elevated)?;
     let Some(left) = Left::load(node)? else { return app.done(false, "nothing to do: verify left nothing".into()) };
-    if app.global.dry_run {
+    if app.global.is_dry_run() {
         return app.would(format!("remove the pods that verify (run {}) left in the cluster", left.run));
     }
     let _lock = lock(app, node)?;
@@ -166,7 +166,7 @@ pub(crate) fn remove(app: &mut App, node: &mut dyn Node) -> Result<Ending> {
 /// is told, and stops nothing.
 pub(crate) fn remove_left(app: &mut App, node: &mut dyn Node, demo: bool) -> Result<()> {
     let Some(left) = Left::load(node)?.filter(|left| demo || !left.demo) else { return Ok(()) };
-    if app.global.dry_run {
+    if app.global.is_dry_run() {
         app.reporter.tell(&format!("Would remove the pods that verify (run {}) left in the cluster.", left.run));
         return Ok(());
     }

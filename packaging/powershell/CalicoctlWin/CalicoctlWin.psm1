@@ -213,6 +213,13 @@ function Invoke-Change {
     $arguments = $Command + @(ConvertTo-ArgumentList -Bound $Bound -Options $Options)
     $what = "calicoctl-win $($arguments[0])"
     $would = $null
+    # A dry run changes nothing, so nothing is asked.
+    if ($Bound.ContainsKey('DryRun')) {
+        Invoke-Program -Cmdlet $Cmdlet -ArgumentList $arguments -Result ([ref] $would) | Out-Null
+        if ($null -ne $would) { Add-TypeName -To $would -Name 'RunResult' }
+        Write-Failure -Cmdlet $Cmdlet -Result $would
+        return
+    }
     if ($IsTrial -or $Asks) {
         Invoke-Program -Cmdlet $Cmdlet -ArgumentList ($arguments + @('--dry-run')) -Result ([ref] $would) | Out-Null
         Write-Failure -Cmdlet $Cmdlet -Result $would

@@ -4010,6 +4010,8 @@ function Update-CalicoFleet {
         Continue without this session: prints the name of the run at once, for status and logs
     .PARAMETER AtBoot
         What to do with this run if Windows restarts before it ends [default: leave, or finish with reboot.resumeOnBoot]
+    .PARAMETER DryRun
+        Show what would be done and stop; for fleet apply, =server asks the API server
     .PARAMETER WaitForLock
         If another run is in progress, wait this long for its end, for example 90s or 10m
     .PARAMETER Sandbox
@@ -4053,6 +4055,7 @@ function Update-CalicoFleet {
         [string[]] $Set,
         [switch] $Detach,
         [ValidateSet('leave', 'finish', 'undo')] [string] $AtBoot,
+        [ValidateSet('plan', 'server')] [string] $DryRun,
         [string] $WaitForLock,
         [string] $Sandbox,
         [string[]] $SandboxFault,
@@ -4078,6 +4081,7 @@ function Update-CalicoFleet {
         Set = '--set'
         Detach = '--detach'
         AtBoot = '--at-boot'
+        DryRun = '--dry-run'
         WaitForLock = '--wait-for-lock'
         Sandbox = '--sandbox'
         SandboxFault = '--sandbox-fault'

@@ -21,6 +21,8 @@ fn a_wrong_command_line_gets_a_suggestion() {
         wrong("unknown flag", "install --frob"),
         wrong("missing value", "install --kubeconfig"),
         wrong("value that is none of them", "install --color pink"),
+        wrong("no kind of dry run", "plan --dry-run=client"),
+        wrong("a dry run that only fleet has", "install --dry-run=server"),
         wrong("--set without a value", "install -y --set calicoNetwork.backend"),
         wrong("flags that exclude each other", "plan --print-facts --out x"),
         wrong("missing argument", "release verify"),
@@ -60,6 +62,14 @@ fn a_wrong_command_line_gets_a_suggestion() {
       error: invalid value 'pink' for '--color <COLOR>' [possible values: auto, always, never]
         state: nothing was changed
         hint: see: calicoctl-win install --help
+    no kind of dry run
+      error: invalid value 'client' for '--dry-run[=<server>]' [possible values: plan, server]
+        state: nothing was changed
+        hint: see: calicoctl-win plan --help
+    a dry run that only fleet has
+      error: only fleet apply has a dry run of the API server
+        state: nothing was changed
+        hint: use --dry-run without a value
     --set without a value
       error: invalid value 'calicoNetwork.backend' for '--set <PATH=VALUE>': write PATH=VALUE, for example calicoNetwork.vxlan.vxlanVNI=5000
         state: nothing was changed

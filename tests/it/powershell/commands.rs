@@ -267,6 +267,9 @@ const NOT_PARAMETERS: [&str; 14] = [
     "fix",
 ];
 
+/// The only dry run that is another one than that of `-WhatIf`.
+const OWN_DRY_RUN: [&str; 2] = ["fleet apply", "dry-run"];
+
 /// Global options that have no effect on a command that only reads.
 const OF_CHANGES: [&str; 3] = ["detach", "at-boot", "wait-for-lock"];
 
@@ -277,7 +280,8 @@ fn parameter(name: &str) -> String {
 }
 
 fn values(arg: &Arg) -> Vec<String> {
-    arg.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect()
+    let values = arg.get_possible_values();
+    values.iter().filter(|value| !value.is_hide_set()).map(|value| value.get_name().to_owned()).collect()
 }
 
 /// Whether it takes `true`, `false` and their like: `-Name` and `-Name:$false` in PowerShell.
@@ -296,15 +300,17 @@ fn kind_of(arg: &Arg) -> String {
     }
 }
 
-fn parameters<'a>(tree: &'a Command, verb: &'a Command, way: &'a Way) -> impl Iterator<Item = &'a Arg> {
+fn parameters<'a>(tree: &'a Command, words: &'a str, way: &'a Way) -> impl Iterator<Item = &'a Arg> {
+    let verb = command(tree, words);
     let reads = matches!(way, Read { .. });
     let global = tree.get_arguments().filter(move |arg| {
         arg.is_global_set() && !(reads && arg.get_long().is_some_and(|name| OF_CHANGES.contains(&name)))
     });
     let own = verb.get_arguments().filter(|arg| !arg.is_global_set());
-    own.chain(global)
-        .filter(|arg| !arg.is_hide_set())
-        .filter(|arg| arg.get_long().map_or_else(|| arg.is_positional(), |name| !NOT_PARAMETERS.contains(&name)))
+    own.chain(global).filter(|arg| !arg.is_hide_set()).filter(move |arg| {
+        let is_one = |name| !NOT_PARAMETERS.contains(&name) || [words, name] == OWN_DRY_RUN;
+        arg.get_long().map_or_else(|| arg.is_positional(), is_one)
+    })
 }
 
 fn command<'a>(tree: &'a Command, words: &str) -> &'a Command {
@@ -330,7 +336,7 @@ fn function(tree: &Command, (name, words, way, example): &(&str, &str, Way, &str
     let fixed = |arg: &&Arg| {
         !arg.get_long().is_some_and(|long| words.split(' ').any(|word| word.trim_start_matches("--") == long))
     };
-    for arg in parameters(tree, verb, way).filter(fixed) {
+    for arg in parameters(tree, words, way).filter(fixed) {
         let name = parameter(arg.get_long().unwrap_or(arg.get_id().as_str()));
         let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
         let _ = writeln!(text, "    .PARAMETER {name}\n        {help}");

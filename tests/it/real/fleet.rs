@@ -97,6 +97,15 @@ impl Fleet {
         )
     }
 
+    /// What the API server would do with each object of a change: the kind, the namespace, and the action.
+    fn tried(&self, config: &str) -> Vec<[String; 3]> {
+        let result = self.run(&Self::change("apply", config, "2 --dry-run=server")).exits(0).json();
+        assert_eq!(result["changed"], false, "{result:#}");
+        let of = |object: &Value, name: &str| object[name].as_str().unwrap_or_default().to_owned();
+        let objects = result["objects"].as_array().unwrap().iter();
+        objects.map(|object| ["kind", "namespace", "action"].map(|name| of(object, name))).collect()
+    }
+
     /// The most nodes of the second wave that were out at once.
     fn most_out(&self) -> usize {
         self.cluster.most_out("calicoctl-win-others-", NODES - CANARIES)
@@ -189,6 +198,14 @@ fn a_change_of_many_nodes_stops_at_the_failed_ones_and_is_undone() {
     let absent = fleet.run("fleet status").exits(24).json();
     assert_eq!(absent["error"]["id"], "FleetAbsent", "{absent:#}");
 
+    // The server does not judge what is in a namespace that it lacks.
+    for [kind, namespace, action] in fleet.tried("node.yaml") {
+        let known = if kind == "Namespace" { action == "create" } else { ["create", "unchanged"].contains(&&*action) };
+        assert!(if namespace == "calicoctl-win" { action == "unknown" } else { known }, "{kind}: {action}");
+    }
+    let there = fleet.cluster.server.try_kubectl(&["get", "namespace", "calicoctl-win"], "");
+    assert!(there.is_err_and(|said| said.contains("not found")), "a dry run creates nothing");
+
     // Every node, and never more at once than allowed: also not at the beginning, when there were no pods.
     let first = fleet.run(&Fleet::change("apply", "node.yaml", "1 -y")).exits(0).json();
     assert_eq!(first["changed"], true);
@@ -197,6 +214,16 @@ fn a_change_of_many_nodes_stops_at_the_failed_ones_and_is_undone() {
     assert_eq!(states, ["Done", "Done"], "{done:#}");
     let old = done["revision"].as_str().unwrap().to_owned();
     assert_eq!(fleet.revisions().get(&old).map(BTreeSet::len), Some(NODES));
+    // Twice, because the first changes nothing.
+    for [kind, _, action] in [fleet.tried("vni.yaml"), fleet.tried("vni.yaml")].concat() {
+        let wanted = match kind.as_str() {
+            "DaemonSet" => "update",
+            "Secret" => "create",
+            _ => "unchanged",
+        };
+        assert_eq!(action, wanted, "{kind}");
+    }
+    assert_eq!(fleet.status(), done);
     assert_eq!((&done["uncovered"], &done["left_out"]), (&json!([]), &json!([OUT])));
 
     let stopped = fleet.run(&Fleet::change("apply", "vni.yaml", "2 -y")).exits(1).json();

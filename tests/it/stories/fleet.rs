@@ -124,6 +124,67 @@ fn a_canary_without_a_node_and_an_image_that_is_none_are_told() {
     }
 }
 
+#[test]
+fn the_api_server_says_what_it_would_do_with_each_object_and_nothing_is_changed() {
+    let lab = Lab::installed();
+    lab.write("node.yaml", "spec: {calico: {version: v3.32.1}}\n");
+    let asks = "fleet apply -c node.yaml --image host/c:1 --dry-run=server";
+    let before = lab.objects();
+    let actions = |result: &Value| -> Vec<(String, String)> {
+        let of = |object: &Value, name: &str| object[name].as_str().unwrap().to_owned();
+        result["objects"].as_array().unwrap().iter().map(|object| (of(object, "kind"), of(object, "action"))).collect()
+    };
+    let is = |result: &Value, kind: &str, action: &str| {
+        let (kind, action) = (kind.to_owned(), action.to_owned());
+        assert!(actions(result).contains(&(kind, action.clone())), "{action}: {result:#}");
+    };
+
+    // It does not judge what is in a namespace that does not exist.
+    let first = lab.run(&format!("{asks} -o json")).exits(0).json();
+    schemas::check(&first);
+    assert_eq!((&first["status"], &first["changed"]), (&json!("changes_pending"), &json!(false)), "{first:#}");
+    is(&first, "Namespace", "create");
+    is(&first, "DaemonSet", "unknown");
+    let secret = first["objects"].as_array().unwrap().iter().find(|object| object["kind"] == "Secret").unwrap();
+    assert!(secret["why"].as_str().unwrap().contains("namespaces \"calicoctl-win\" not found"), "{secret:#}");
+    assert_eq!(first["next"], json!(["kubectl create namespace calicoctl-win"]));
+    assert!(lab.objects() == before, "something was written");
+    let _pending = lab.run(&format!("{asks} --detailed-exitcode")).exits(2);
+
+    // What it refuses is named for each object, and has the exit code of its cause.
+    lab.add_object(
+        "namespaces",
+        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "calicoctl-win" } }),
+    );
+    let all = lab.run(&format!("{asks} -o json")).exits(0).json();
+    is(&all, "DaemonSet", "create");
+    assert_eq!(all["next"], json!([]), "{all:#}");
+    // With what the controllers have put in the namespace.
+    let before = lab.objects();
+    let refused = lab.fails_at("api PATCH /apis/apps/v1/*=422", &format!("{asks} -o json")).exits(7).json();
+    schemas::check(&refused);
+    assert_eq!(
+        (&refused["error"]["id"], &refused["changed"]),
+        (&json!("ClusterRejected"), &json!(false)),
+        "{refused:#}"
+    );
+    assert_eq!(refused["error"]["state"], "nothing was changed");
+    is(&refused, "DaemonSet", "refused");
+    is(&refused, "Secret", "create");
+    let text = lab.fails_at("api PATCH /api/v1/namespaces/calicoctl-win/secrets/*=403", asks).exits(17).screen();
+    assert!(text.contains("  refused   Secret calicoctl-win/calicoctl-win-"), "{text}");
+    assert!(text.contains("  create    DaemonSet calicoctl-win/calicoctl-win-all\n"), "{text}");
+    assert!(lab.objects() == before, "something was written");
+
+    // The wave exists, and has not begun.
+    let _waits = lab.run("fleet apply -y -c node.yaml --image host/c:1 --timeout 1s").exits(1);
+    let before = lab.objects();
+    let text = lab.run(asks).exits(0).screen();
+    assert!(text.contains("  update    DaemonSet calicoctl-win/calicoctl-win-all\n"), "{text}");
+    assert!(text.contains("  unchanged Namespace calicoctl-win\n") && !text.contains("create"), "{text}");
+    assert!(lab.objects() == before, "something was written");
+}
+
 /// Kubernetes continues the rollout: only `fleet status` shows how.
 #[test]
 fn an_apply_that_ends_early_names_fleet_status() {
