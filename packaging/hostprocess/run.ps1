@@ -50,15 +50,25 @@ $login = @{
 $kubeconfig = Join-Path -Path $folder -ChildPath 'kubeconfig'
 [System.IO.File]::WriteAllText($kubeconfig, (ConvertTo-Json -InputObject $login -Depth 5))
 
-# The last line of the log, from which `fleet status` reads the cause: as much as kubelet keeps of it.
+# The last line of the log, from which `fleet status` reads the cause. kubelet keeps the last 2,048 bytes of a log as the
+# message of a failed container (MaxContainerTerminationMessageLogLength in Kubernetes' pkg/kubelet/container), so the
+# line is shorter. The id is at its end, which is kept in any case.
 function Write-Result {
     param($Result)
-    $cause = @{ 'exit_name' = $Result.exit_name; 'id' = 'Failed'; 'what' = $Result.msg }
+    $cause = [ordered]@{ 'exit_name' = $Result.exit_name; 'what' = $Result.msg; 'id' = 'Failed' }
     if ($Result.error) {
-        $cause['id'] = $Result.error.id
         $cause['what'] = $Result.error.what
+        $cause['id'] = $Result.error.id
     }
-    Write-Output -InputObject ('result: ' + (ConvertTo-Json -InputObject $cause -Compress))
+    $what = [string] $cause['what']
+    $length = 1000
+    do {
+        if ($what.Length -gt $length) { $cause['what'] = $what.Substring(0, $length) + '...' }
+        $line = 'result: ' + (ConvertTo-Json -InputObject $cause -Compress)
+        # JSON has up to six bytes for a character.
+        $length = $length - 100
+    } while ([System.Text.Encoding]::UTF8.GetByteCount($line) -gt 2000 -and $length -gt 0)
+    Write-Output -InputObject $line
 }
 
 $options = @('--yes', '--detach', "--config=$config", "--kubeconfig=$kubeconfig", '--output=json')

@@ -303,16 +303,32 @@ impl FleetPod {
 /// What `run.ps1` printed last, which kubelet keeps as the message of a container that failed. One that was killed has
 /// not printed it.
 fn failed(ended: &Terminated, restarts: u32) -> Failed {
-    let last = ended.message.lines().rev().find_map(|line| line.trim().strip_prefix("result: "));
-    let said = last.and_then(|line| serde_json::from_str::<Value>(line).ok());
-    let field = |name: &str| Some(said.as_ref()?[name].as_str()?.to_owned());
-    let id = field("id");
+    let result = ended.message.lines().rev().find_map(|line| line.trim().strip_prefix("result: "));
+    // kubelet cuts the beginning of a line that is too long.
+    let last = result.or(ended.message.lines().last()).unwrap_or_default();
+    let id = text_of(last, "id");
     let is_lost = restarts + 1 < TRIES && id.as_deref().is_none_or(|id| WITHOUT_END.contains(&id));
     let cause = Cause {
         id: id.unwrap_or_else(|| format!("exit code {}", ended.exit_code)),
-        what: field("what").unwrap_or_else(|| ended.message.lines().last().unwrap_or_default().trim().to_owned()),
+        what: text_of(last, "what").unwrap_or_else(|| last.trim().to_owned()),
     };
     Failed { cause, is_lost }
+}
+
+/// A text of a JSON object, also of one of which another part is missing.
+fn text_of(object: &str, name: &str) -> Option<String> {
+    if let Ok(object) = serde_json::from_str::<Value>(object) {
+        return object[name].as_str().map(str::to_owned);
+    }
+    let (_, rest) = object.split_once(&format!("\"{name}\":"))?;
+    let rest = rest.trim_start().strip_prefix('"')?;
+    let mut escaped = false;
+    let end = rest.find(|c| {
+        let ends = c == '"' && !escaped;
+        escaped = c == '\\' && !escaped;
+        ends
+    });
+    serde_json::from_str(&format!("\"{}\"", &rest[..end?])).ok()
 }
 
 fn vni(metadata: &Metadata, annotation: &str) -> Option<Vni> {

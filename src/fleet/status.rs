@@ -335,6 +335,24 @@ mod tests {
     }
 
     #[test]
+    fn a_cause_of_which_a_part_is_missing_is_named_all_the_same() {
+        let named = |message: &str| {
+            let sets = [set("all", 1, "new", "RollingUpdate", 1)];
+            let failure = judged(&sets, &[pod("all", "a", "new", failed(message))]).failures.remove(0);
+            (failure.id, failure.what)
+        };
+        let is = |id: &str, what: &str| (id.to_owned(), what.to_owned());
+        let id = "ReleaseDigestMismatch";
+        // kubelet keeps the end of a log, and the beginning of a message.
+        let whole =
+            r#"result: {"exit_name":"FAILED","what":"archive \"a\" is another one","id":"ReleaseDigestMismatch"}"#;
+        assert_eq!(named(whole), is(id, "archive \"a\" is another one"));
+        assert_eq!(named(&whole[54..]), is(id, r#"another one","id":"ReleaseDigestMismatch"}"#));
+        assert_eq!(named(r#"result: {"id":"ReleaseDigestMismatch","what":"archive"#).0, id);
+        assert_eq!(named(r#"result: {"id":"ReleaseDig"#).0, "exit code 9");
+    }
+
+    #[test]
     fn a_wave_is_done_when_calico_works_on_every_node_and_may_be_paused_before() {
         let pods = |revision: &str| [pod("all", "a", "new", ready()), pod("all", "b", revision, ready())];
         let state = |strategy: &str, revision: &str| {

@@ -19,6 +19,7 @@ use super::cluster::{NEIGHBOUR, NODE, RealCluster, V1};
 use super::kwok::{CODE, Failure, Kubelets, LABEL, MESSAGE, Runs};
 use super::parts::part;
 use crate::lab::{Lab, Output};
+use crate::stories::hostprocess::{kept, last_line};
 
 /// A node that its label leaves out.
 const OUT: &str = "node-out";
@@ -172,10 +173,7 @@ pub fn message(fault: &str, words: &str) -> String {
     let failed = lab.fails_at(fault, words);
     let result = failed.json();
     assert_eq!(result["success"], false, "{failed}");
-    let line = json!({
-        "exit_name": result["exit_name"], "id": result["error"]["id"], "what": result["error"]["what"],
-    });
-    format!("run r on NODE: apply\nresult: {line}\n")
+    kept(&format!("run r on NODE: apply\n{}", last_line(&result))).to_owned()
 }
 
 #[test]

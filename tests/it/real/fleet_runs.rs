@@ -19,10 +19,7 @@ use super::fleet::{Fleet, NODES, PODS, is_ready, starts};
 use super::kwok::{CODE, LABEL, MESSAGE, Runs};
 use crate::lab::{Lab, Output};
 use crate::stories::boot::with_kubelets_kubeconfig;
-use crate::stories::hostprocess::{after, detached, lab};
-
-/// How much kubelet keeps of a container's last lines.
-const KEPT: usize = 2048;
+use crate::stories::hostprocess::{after, detached, kept, lab, last_line};
 
 /// The variable of a pod with the revision that it installs.
 const REVISION: &str = "CALICO_WIN_FLEET_REVISION";
@@ -166,11 +163,7 @@ impl Node {
         if code != 0 {
             self.causes.lock().unwrap().push(lines.lines().last().unwrap().to_owned());
         }
-        let mut from = lines.len().saturating_sub(KEPT);
-        while !lines.is_char_boundary(from) {
-            from += 1;
-        }
-        let annotations = json!({ CODE: code.to_string(), MESSAGE: lines[from..] });
+        let annotations = json!({ CODE: code.to_string(), MESSAGE: kept(&lines) });
         // The pod may be deleted.
         let _said = client.merge_patch::<_, Value>(&path, &json!({ "metadata": { "annotations": annotations } }));
     }
@@ -198,21 +191,13 @@ impl Node {
             command.env(REVISION, revision).env("CALICO_WIN_SANDBOX_FAULT", fault);
             Output::of(&words, command)
         };
-        let line = |result: &Value| {
-            let error = &result["error"];
-            let (id, what) = match error {
-                Value::Null => (&json!("Failed"), &result["msg"]),
-                _ => (&error["id"], &error["what"]),
-            };
-            format!("result: {}\n", json!({ "exit_name": result["exit_name"], "id": id, "what": what }))
-        };
         let mut started = start();
         while started.code == 14 {
             self.end_hung();
             started = start();
         }
         if started.code != 0 {
-            let result = line(&started.json());
+            let result = last_line(&started.json());
             return (started.code, started.stdout + &result);
         }
         let run = started.json()["run"].as_str().unwrap().to_owned();
@@ -224,7 +209,7 @@ impl Node {
             let ended = self.lab.run(&format!("status --run={run} --output=json")).json();
             let id = if ended["state"] == "interrupted" { "InterruptedRun" } else { "RunInProgress" };
             let none = json!({ "exit_name": "UNHEALTHY", "error": { "id": id, "what": "it has no result" } });
-            lines += &line(if ended["result"].is_null() { &none } else { &ended["result"] });
+            lines += &last_line(if ended["result"].is_null() { &none } else { &ended["result"] });
         }
         (ended.code, lines)
     }

@@ -29,6 +29,43 @@ pub fn after(beginning: &str, run: &str) -> String {
     line.unwrap().replace("$run", run)
 }
 
+/// The last line of the script for the result of a failed run: what `Write-Result` does, with the script's own numbers.
+pub fn last_line(result: &Value) -> String {
+    let script = read(SCRIPT);
+    let number = |before: &str| -> usize {
+        let found = Regex::new(&format!(r"{before} (\d+)")).unwrap().captures(&script);
+        found.unwrap_or_else(|| panic!("{SCRIPT} has no {before}"))[1].parse().unwrap()
+    };
+    let (mut length, less) = (number(r"\$length ="), number(r"\$length = \$length -"));
+    let most = number(r"GetByteCount\(\$line\) -gt");
+    let (what, id) = match &result["error"] {
+        Value::Null => (&result["msg"], &json!("Failed")),
+        error => (&error["what"], &error["id"]),
+    };
+    let what: Vec<char> = what.as_str().unwrap().chars().collect();
+    loop {
+        let cut = what.iter().take(length).collect::<String>() + if what.len() > length { "..." } else { "" };
+        let mut line = json!({ "exit_name": result["exit_name"], "what": cut, "id": id }).to_string();
+        // As ConvertTo-Json of Windows PowerShell 5.1 writes them.
+        for (c, escape) in [('\'', "\\u0027"), ('<', "\\u003c"), ('>', "\\u003e"), ('&', "\\u0026")] {
+            line = line.replace(c, escape);
+        }
+        let line = format!("result: {line}\n");
+        length -= less;
+        if line.trim_end().len() <= most || length == 0 {
+            return line;
+        }
+    }
+}
+
+/// What kubelet keeps of a log as the message of a failed container: MaxContainerTerminationMessageLogLength in
+/// Kubernetes' `pkg/kubelet/container/runtime.go`.
+pub fn kept(log: &str) -> &str {
+    const MOST: usize = 2048;
+    let start = (log.len().saturating_sub(MOST)..).find(|at| log.is_char_boundary(*at));
+    &log[start.unwrap()..]
+}
+
 pub fn lab() -> Lab {
     let lab = Lab::node();
     lab.write("node.yaml", "spec: {calico: {version: v3.32.1}}\n");
@@ -89,6 +126,22 @@ fn a_container_that_finds_a_run_in_progress_tries_again() {
     let second = lab.run(&detached("apply")).exits(0).json();
     let _ended = lab.run(&after("status", second["run"].as_str().unwrap())).exits(0);
     lab.healthy();
+}
+
+#[test]
+fn the_cause_of_a_failed_run_is_whole_in_what_kubelet_keeps() {
+    for part in ["a", "'", "\"", "\\", "\u{4e2d}"] {
+        let what = part.repeat(5000);
+        let error = json!({ "exit_name": "FAILED", "error": { "id": "ReleaseDigestMismatch", "what": what } });
+        let log = format!("{}\n{}", "a line of the log\n".repeat(500), last_line(&error));
+        let line = kept(&log).lines().last().unwrap();
+        let cause: Value = serde_json::from_str(line.strip_prefix("result: ").unwrap()).unwrap();
+        assert_eq!(cause["id"], "ReleaseDigestMismatch");
+        let named = cause["what"].as_str().unwrap().strip_suffix("...").unwrap();
+        assert!(named.chars().count() >= 200 && what.starts_with(named), "{cause}");
+    }
+    let short = json!({ "exit_name": "FAILED", "msg": "it failed", "error": null });
+    assert_eq!(last_line(&short), "result: {\"exit_name\":\"FAILED\",\"what\":\"it failed\",\"id\":\"Failed\"}\n");
 }
 
 #[test]
