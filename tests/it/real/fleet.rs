@@ -112,6 +112,12 @@ impl Fleet {
         self.cluster.most_out("calicoctl-win-others-", NODES - CANARIES)
     }
 
+    /// `kubectl rollout VERB` of a wave: what it prints, or what it says if it fails.
+    fn rollout(&self, verb: &str, wave: &str) -> Result<String, String> {
+        let set = format!("daemonset/calicoctl-win-{wave}");
+        self.cluster.server.try_kubectl(&["rollout", verb, &set, "-n", "calicoctl-win"], "")
+    }
+
     pub fn status(&self) -> Value {
         let output = self.run("fleet status");
         assert!([0, 12].contains(&output.code), "{output}");
@@ -287,6 +293,13 @@ fn a_change_of_many_nodes_stops_at_the_failed_ones_and_is_undone() {
 fn a_pause_lets_no_further_node_begin_and_the_same_command_continues() {
     let Some(mut fleet) = Fleet::start(&Runs::default()) else { return };
     let _done = fleet.run(&Fleet::change("apply", "node.yaml", "1 -y")).exits(0);
+    let old = fleet.status()["revision"].as_str().unwrap().to_owned();
+    // Before the first change, a wave's pods installed nothing.
+    let _undone = fleet.rollout("undo", "canary").unwrap();
+    let _waited = fleet.rollout("status", "canary").unwrap();
+    let revisions = fleet.revisions();
+    assert_eq!((revisions["none"].len(), revisions[&old].len()), (CANARIES, NODES - CANARIES), "{revisions:#?}");
+
     fleet.hold();
     let words = Fleet::change("apply", "vni.yaml", "2 -y");
     let waiting = fleet.begin(&words);
@@ -304,6 +317,8 @@ fn a_pause_lets_no_further_node_begin_and_the_same_command_continues() {
     });
     assert_eq!(status["waves"][0]["state"], "Paused", "{status:#}");
     assert_eq!(status["waves"][1]["state"], "Waiting", "{status:#}");
+    let refused = fleet.rollout("status", "canary").unwrap_err();
+    assert!(refused.contains("only available for RollingUpdate"), "{refused}");
     assert!(status["waves"][0]["done"].as_u64().unwrap() < CANARIES as u64, "{status:#}");
 
     let resumed = fleet.run("fleet resume").exits(0).json();
@@ -311,6 +326,16 @@ fn a_pause_lets_no_further_node_begin_and_the_same_command_continues() {
     let _done = fleet.run(&words).exits(0);
     let status = fleet.status();
     assert!(status["waves"].as_array().unwrap().iter().all(|wave| wave["state"] == "Done"), "{status:#}");
+
+    // kubectl returns one wave to what it installed before, within its limit, and waits for it.
+    let new = status["revision"].as_str().unwrap();
+    let _undone = fleet.rollout("undo", "others").unwrap();
+    let waited = fleet.rollout("status", "others").unwrap();
+    assert!(waited.contains("successfully rolled out"), "{waited}");
+    let revisions = fleet.revisions();
+    let nodes = |revision: &str| revisions.get(revision).map(BTreeSet::len);
+    assert_eq!((nodes(new), nodes(&old)), (Some(CANARIES), Some(NODES - CANARIES)), "{revisions:#?}");
+    assert!(fleet.most_out() <= LIMIT);
 }
 
 #[test]
