@@ -2,8 +2,9 @@
 # Makes the image for HostProcess containers as an OCI layout: one layer, for any Windows Server. The same executable,
 # commit and tools give the same image. Push it with: skopeo copy oci:DIR:VERSION docker://REGISTRY/calicoctl-win:VERSION
 #
-#   packaging/hostprocess/image.sh EXE DIR      makes it
-#   packaging/hostprocess/image.sh --check EXE  makes it twice, and checks image, hives and manifests; keeps nothing
+#   packaging/hostprocess/image.sh EXE DIR              makes it
+#   packaging/hostprocess/image.sh --check EXE PROGRAM  makes it twice, and checks image, hives and manifests, and those
+#                                               that the program of this machine prints for a fleet; keeps nothing
 set -euo pipefail
 source "$(dirname "$0")/../lib.sh"
 install_missing python3 umoci skopeo
@@ -33,7 +34,7 @@ make() { # executable, folder
     umoci gc --layout "$2"
 }
 
-check() { # executable
+check() { # executable, program of this machine
     install_missing libhivex-bin
     make "$1" "$work/one"
     make "$1" "$work/two"
@@ -69,18 +70,29 @@ PYTHON
             { echo "error: the hive $hive cannot be read" >&2 && exit 1; }
     done
 
+    # A fleet whose waves have not begun, and one whose first wave has.
+    local fleet=("$2" render fleet --set calico.version=v3.32.1 --set calicoNetwork.vxlan.vxlanVNI=5000
+        --image "registry.example.com/calicoctl-win:$version" --api-server https://192.0.2.10:6443
+        --canary stage=canary --max-unavailable 10%)
+    "${fleet[@]}" >"$work/waits.yaml"
+    "${fleet[@]}" --through canary >"$work/begun.yaml"
+    # With the two newest minor versions of its schemas.
     python_tools kubernetes-validate==1.37.0
-    kubernetes-validate --strict $here/install.yaml $here/job.yaml
-    if sed 's/hostNetwork:/hostNetwrk:/' $here/job.yaml >"$work/wrong.yaml" &&
-        kubernetes-validate --strict "$work/wrong.yaml" >/dev/null 2>&1; then
-        echo "error: kubernetes-validate accepts an unknown field" >&2
-        exit 1
-    fi
+    validate() { kubernetes-validate --quiet --strict -k 1.37 -k 1.36 "$@"; }
+    validate $here/install.yaml $here/job.yaml "$work/waits.yaml" "$work/begun.yaml"
+    local file
+    for file in $here/job.yaml "$work/begun.yaml"; do
+        if sed 's/hostNetwork:/hostNetwrk:/' "$file" >"$work/wrong.yaml" &&
+            validate "$work/wrong.yaml" >/dev/null 2>&1; then
+            echo "error: kubernetes-validate accepts an unknown field in $file" >&2
+            exit 1
+        fi
+    done
     echo "the same image twice: $(sha256sum <"$work/manifest.json" | cut -c1-12)"
 }
 
 if [ "${1:-}" = --check ]; then
-    check "${2:?which executable?}"
+    check "${2:?which executable?}" "${3:?which program of this machine?}"
 else
     make "${1:?which executable?}" "${2:?where to?}"
 fi
