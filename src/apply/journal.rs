@@ -156,9 +156,9 @@ enum Line {
 pub struct Journal {
     pub header: Header,
     pub originals: Owned,
-    /// The last step that was begun: the number of its phase, which the screen shows too, the number of phases, and its
-    /// item.
-    pub last_step: Option<(usize, usize, Id)>,
+    /// The steps that were begun: each the number of its phase, which the screen shows too, the number of phases, and
+    /// its item.
+    pub steps: Vec<(usize, usize, Id)>,
     /// Whether a step on the machine was begun.
     on_machine: bool,
 }
@@ -222,7 +222,7 @@ impl Display for Journal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Header { command, run, started, .. } = &self.header;
         write!(f, "{command} (run {run}, since {started:.0}), ")?;
-        match &self.last_step {
+        match self.steps.last() {
             Some((n, of, id)) => write!(f, "at step {n} of {of}: {id}"),
             None => f.write_str("before its first step"),
         }
@@ -250,7 +250,8 @@ impl Journal {
         // a line: [`Self::begin`] writes it in one step, so a file without it is damaged.
         let mut lines = text.split_inclusive(|byte| *byte == b'\n').filter_map(|line| line.strip_suffix(b"\n"));
         let first = lines.next().ok_or_else(|| no_header("it is empty, or ends in its first line"))?;
-        let mut journal = Self { header: header(first)?, originals: Owned::new(), last_step: None, on_machine: false };
+        let mut journal =
+            Self { header: header(first)?, originals: Owned::new(), steps: Vec::new(), on_machine: false };
         for (number, line) in (2..).zip(lines) {
             match serde_json::from_slice(line) {
                 Ok(Line::Original { id, state }) => {
@@ -258,7 +259,7 @@ impl Journal {
                 }
                 Ok(Line::Step { n, of, id }) => {
                     journal.on_machine |= !id.is_in_cluster();
-                    journal.last_step = Some((n, of, id));
+                    journal.steps.push((n, of, id));
                 }
                 Ok(Line::Run(_)) => return Err(unreadable(number, "it begins a second run").into()),
                 Err(error) => return Err(unreadable(number, error).into()),
@@ -301,7 +302,7 @@ impl Journal {
             text.push('\n');
         }
         node.save(&path(), text.as_bytes(), Access::Administrators).context("begin the journal")?;
-        Ok(Self { header, originals, last_step: None, on_machine: false })
+        Ok(Self { header, originals, steps: Vec::new(), on_machine: false })
     }
 
     /// Records the state of an item before our first change.
@@ -324,7 +325,7 @@ impl Journal {
     /// When the disk refuses.
     pub fn step(&mut self, node: &mut dyn Node, n: usize, of: usize, id: &Id) -> Result<()> {
         self.on_machine |= !id.is_in_cluster();
-        self.last_step = Some((n, of, id.clone()));
+        self.steps.push((n, of, id.clone()));
         node.append(&path(), &line(&Line::Step { n, of, id: id.clone() })?)
             .with_context(|| format!("journal the step on {id}"))
     }
@@ -425,12 +426,7 @@ mod tests {
         let journal = Journal::parse(whole.as_bytes()).unwrap();
         assert_eq!(
             journal,
-            Journal {
-                header,
-                originals: Owned::from([(id.clone(), None)]),
-                last_step: Some((1, 2, id)),
-                on_machine: true
-            }
+            Journal { header, originals: Owned::from([(id.clone(), None)]), steps: vec![(1, 2, id)], on_machine: true }
         );
         let first = whole.find('\n').unwrap() + 1;
         for cut in 0..whole.len() {

@@ -10,22 +10,33 @@ use serde_json::{Value, json};
 
 use super::args::Diagnose;
 use super::components::LogOf;
+use super::preflight::Round;
 use super::{history, logs, network, preflight, receipt};
 use crate::agent::logs::rotated_files;
-use crate::apply::journal::Journal;
+use crate::apply::journal::{Header, Journal};
+use crate::apply::receipt::Receipt;
 use crate::apply::standing::Standing;
+use crate::calico::kube_proxy;
 use crate::diagnose::{Bundle, Diagnosis, Page, RunLog, Tail, redact};
+use crate::facts::{ApiGroup, Facts};
 use crate::fault::{Exit, Fault};
+use crate::item::{Id, State};
 use crate::node::event_log::LoggedEvent;
 use crate::node::{Listing, Node, files};
 use crate::plan::show::masked;
-use crate::report::document::envelope;
+use crate::report::document::{Failure, PlanDocument, envelope};
 use crate::report::text::harmless;
 use crate::run::Ending;
 use crate::run::app::App;
+use crate::run::context::Operation;
 use crate::run::node_status::measure;
 use crate::run::open::{check_elevated, machine};
+use crate::run::options::DrainFlags;
+use crate::run::prepare::{Prepared, prepare};
 use crate::run::records;
+use crate::run::sources::Choice;
+use crate::run::stage::Purpose;
+use crate::run::verb::APPLY;
 use crate::values::count;
 
 /// The end of each log that is collected: a service writes 10 MiB before its log is rotated.
@@ -42,24 +53,27 @@ pub(crate) fn run(args: &Diagnose, app: &mut App) -> Result<Ending> {
     let (status, history) = (measure(app, &*node)?, history::recorded(&*node)?);
     let checked = preflight::once(app, &mut *node);
     let facts = match &checked {
-        Ok((_, facts)) => facts.clone(),
+        Ok(round) => round.known.facts.clone(),
         Err(_) => node.facts()?,
     };
     let at = node.now();
     let mut bundle = Bundle::default();
     bundle.json("status.json", Ok(envelope(&status)));
     bundle.json("history.json", Ok(envelope(&history)));
-    let report = match checked {
-        Ok((report, _)) => {
-            bundle.json("preflight.json", Ok(envelope(&report)));
-            Some(report)
+    let cluster = checked.as_ref().ok().and_then(|round| round.known.cluster.as_ref().ok().cloned());
+    bundle.json("facts.json", Ok(Facts { node: facts.clone(), cluster }));
+    match &checked {
+        Ok(round) => {
+            bundle.json("preflight.json", Ok(envelope(&round.report)));
+            cluster_of(&*node, round, &mut bundle);
+            plan_of(app, &mut *node, round, &mut bundle);
         }
         Err(error) => {
-            bundle.json("preflight.json", Err::<(), _>(error));
-            None
+            let why = format!("{error:#}");
+            ["preflight.json", "plan.json", "cluster"].iter().for_each(|name| bundle.missing(name, &why));
         }
-    };
-    bundle.json("facts.json", Ok(&facts));
+    }
+    let report = checked.as_ref().ok().map(|round| &round.report);
     records_of(&*node, &mut bundle);
     machine_of(&*node, &mut bundle);
     let events = events_of(&*node, &mut bundle);
@@ -71,13 +85,13 @@ pub(crate) fn run(args: &Diagnose, app: &mut App) -> Result<Ending> {
     let line = machine(&facts);
     let name = status.node.as_ref().map_or(&facts.host_name, |node| &node.name);
     let endpoints = node.endpoints().unwrap_or_default();
-    let missing = bundle.missing().to_vec();
+    let missing = bundle.all_missing().to_vec();
     let page = Page {
         node: name,
         at,
         machine: line.split_once(": ").map_or(&*line, |(_, machine)| machine),
         status: &status,
-        preflight: report.as_ref(),
+        preflight: report,
         history: &history,
         endpoints: &endpoints,
         networks: &networks,
@@ -125,22 +139,80 @@ fn text(diagnosis: &Diagnosis, stem: &str) -> String {
 
 /// Receipts, the journal of an interrupted run, and how runs ended.
 fn records_of(node: &dyn Node, bundle: &mut Bundle) {
-    match Standing::load(node) {
-        Ok(standing) => {
-            for receipt in &standing.receipts {
-                bundle.json(&format!("receipts/{}.json", receipt.generation), Ok(receipt::masked(receipt)));
-            }
+    let receipts = match Standing::load(node) {
+        Ok(standing) => standing.receipts,
+        Err(error) => {
+            bundle.json("receipts", Err::<(), _>(error));
+            Vec::new()
         }
-        Err(error) => bundle.json("receipts", Err::<(), _>(error)),
+    };
+    for receipt in &receipts {
+        bundle.json(&format!("receipts/{}.json", receipt.generation), Ok(receipt::masked(receipt)));
     }
     match Journal::load(node) {
         Ok(Some(journal)) => {
-            bundle.json("journal.json", Ok(json!({ "at": journal.to_string(), "run": journal.header.run })));
+            bundle.json("journal.json", Ok(told(&journal, &receipts)));
         }
         Ok(None) => {}
         Err(error) => bundle.json("journal.json", Err::<(), _>(error)),
     }
     bundle.json("runs.json", records::all(node));
+}
+
+/// What a journal says: the run, and each step that it began, with the state of its item before and the wanted one.
+fn told(journal: &Journal, receipts: &[Receipt]) -> Value {
+    let Header { run, command, from, started, terms, target, .. } = &journal.header;
+    let former = receipts.iter().find(|receipt| Some(receipt.generation) == *from);
+    let steps = journal.steps.iter().map(|(n, of, id)| {
+        // What a generation has already is not in the journal.
+        let before = journal.originals.get(id).and_then(Option::as_ref);
+        let before = before.or_else(|| former.and_then(|receipt| receipt.target.world.get(id)));
+        let (before, wanted) = (before.map(masked), target.world.get(id).map(masked));
+        json!({ "n": n, "of": of, "id": id.to_string(), "before": before, "wanted": wanted })
+    });
+    json!({
+        "at": journal.to_string(), "run": run, "command": command, "from": from, "started": started,
+        "at_boot": terms.at_boot, "drains": terms.drain.is_some(), "steps": steps.collect::<Vec<_>>(),
+    })
+}
+
+/// The cluster's objects that the node's network follows.
+fn cluster_of(node: &dyn Node, round: &Round, bundle: &mut Bundle) {
+    let facts = &round.known.cluster;
+    if let Err(error) = facts
+        && !["ClusterForbidden", "ClusterRights"].contains(&Fault::id_of(error))
+    {
+        return bundle.missing("cluster", &Failure::new(error).line());
+    }
+    // A user who may not read one of them may read others.
+    let group = facts.as_ref().map_or(ApiGroup::V1, |facts| facts.api_group);
+    let context = &round.context;
+    let found = context.node_name(node).and_then(|name| Ok(context.cluster(node)?.network_objects(group, &name)));
+    match found {
+        Ok(found) => found.into_iter().for_each(|(plural, read)| bundle.json(&format!("cluster/{plural}.json"), read)),
+        Err(error) => bundle.missing("cluster", &format!("{error:#}")),
+    }
+}
+
+/// What `apply` would do now, as a document and as a text. Nothing is downloaded for it.
+fn plan_of(app: &mut App, node: &mut dyn Node, round: &Round, bundle: &mut Bundle) {
+    if let Err(error) = &round.known.cluster {
+        return bundle.missing("plan.json", &Failure::new(error).line());
+    }
+    app.global.offline = true;
+    let (prepared, warnings) = app.unheard(|app| {
+        let context = app.context(node, &APPLY, &Choice::default())?;
+        let op = &mut Operation { app, context: &context, node, row: &APPLY };
+        prepare(op, None, (None, &DrainFlags::default()), Purpose::Look)
+    });
+    match prepared {
+        Ok(Prepared { planned, .. }) => {
+            let text = planned.plan.text(true);
+            bundle.json("plan.json", Ok(envelope(&PlanDocument { plan: planned.plan, warnings })));
+            bundle.text("plan.txt", &text);
+        }
+        Err(error) => bundle.missing("plan.json", &format!("without a download, {}", Failure::new(&error).line())),
+    }
 }
 
 /// What Windows and HNS have.
@@ -163,6 +235,15 @@ fn machine_of(node: &dyn Node, bundle: &mut Bundle) {
                 .collect::<Vec<Value>>()
         });
         bundle.json(&format!("{name}.json"), items);
+    }
+    let kube_proxy = node.get(&Id::Service(kube_proxy::NAME.into()));
+    if let Ok(Some(State::Service(service))) = &kube_proxy
+        && let Some(file) = kube_proxy::config_file(service)
+    {
+        match std::fs::read_to_string(node.disk(&file)) {
+            Ok(text) => drop(bundle.text("kube-proxy.yaml", &text)),
+            Err(error) => bundle.missing("kube-proxy.yaml", &format!("read {file}: {error}")),
+        }
     }
 }
 

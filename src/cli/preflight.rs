@@ -8,7 +8,6 @@ use super::args::Preflight;
 use super::checks::show;
 use super::selftest;
 use super::status::wait_for;
-use crate::facts::NodeFacts;
 use crate::fault::Fault;
 use crate::item::{Id, State};
 use crate::node::{Node, trust};
@@ -30,10 +29,10 @@ use crate::wait::{self, Wait};
 const PAUSE: Duration = Duration::from_secs(2);
 
 /// One round of checks.
-struct Round {
-    context: Context,
-    known: Known,
-    report: PreflightReport,
+pub(super) struct Round {
+    pub context: Context,
+    pub known: Known,
+    pub report: PreflightReport,
 }
 
 impl Round {
@@ -65,10 +64,9 @@ pub(crate) fn run(args: &Preflight, app: &mut App) -> Result<Ending> {
     show(app, "preflight", &round.report, args.all, failure)
 }
 
-/// Makes every check once, and returns also what the machine is.
-pub(super) fn once(app: &mut App, node: &mut dyn Node) -> Result<(PreflightReport, NodeFacts)> {
-    let round = look(app, (false, false), node)?;
-    Ok((round.report, round.known.facts))
+/// Makes every check once.
+pub(super) fn once(app: &mut App, node: &mut dyn Node) -> Result<Round> {
+    look(app, (false, false), node)
 }
 
 /// `tries`: also what a run would get from elsewhere.

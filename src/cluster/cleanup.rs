@@ -79,6 +79,11 @@ pub struct Released {
     pub in_use: usize,
 }
 
+/// The name of the IPAM block with this CIDR.
+pub(super) fn block_name(cidr: &str) -> String {
+    cidr.replace(['.', '/'], "-")
+}
+
 impl Cluster {
     /// Removes the condition of a Node by which Calico reports that it is up; false if there is none. Conditions of
     /// other components are kept.
@@ -135,7 +140,7 @@ impl Cluster {
         let mut released = Vec::new();
         for affinity in affinities.into_iter().filter(|affinity| affinity.spec.node == name) {
             let cidr = affinity.spec.cidr;
-            let block_path = path(["apis", group, version, "ipamblocks", &cidr.replace(['.', '/'], "-")]);
+            let block_path = path(["apis", group, version, "ipamblocks", &block_name(&cidr)]);
             let block: Option<Block> = self.get(&block_path)?;
             let in_use = block.as_ref().map_or(0, |block| block.spec.in_use());
             if in_use == 0 {

@@ -19,6 +19,7 @@ mod fleet_watch;
 mod joining;
 mod kubeconfig;
 pub mod lease;
+mod network_objects;
 mod node;
 mod plugin;
 mod pods;

@@ -16,6 +16,7 @@ use zip::{DateTime, ZipWriter};
 
 pub use self::page::{Page, Tail};
 pub use self::redact::redact;
+use self::redact::redact_value;
 pub use self::timeline::RunLog;
 
 /// The document of `diagnose`.
@@ -53,16 +54,24 @@ impl Bundle {
 
     /// Adds a value as JSON, or why there is none.
     pub fn json(&mut self, name: &str, value: Result<impl Serialize>) {
-        match value.and_then(|value| Ok(serde_json::to_string_pretty(&value)?)) {
-            Ok(text) => drop(self.text(name, &(text + "\n"))),
-            Err(error) => {
-                self.missing.push(Missing { file: name.into(), why: redact(&format!("{error:#}")).into_owned() });
-            }
+        let text = value.and_then(|value| {
+            let mut value = serde_json::to_value(&value)?;
+            redact_value(&mut value);
+            Ok(serde_json::to_string_pretty(&value)? + "\n")
+        });
+        match text {
+            Ok(text) => self.files.push((name.to_owned(), text)),
+            Err(error) => self.missing(name, &format!("{error:#}")),
         }
     }
 
+    /// Says that a file is missing, and why.
+    pub fn missing(&mut self, name: &str, why: &str) {
+        self.missing.push(Missing { file: name.into(), why: redact(why).into_owned() });
+    }
+
     /// What could not be collected.
-    pub fn missing(&self) -> &[Missing] {
+    pub fn all_missing(&self) -> &[Missing] {
         &self.missing
     }
 
@@ -116,6 +125,8 @@ mod tests {
         let mut bundle = Bundle::default();
         let _added = bundle.text("logs/felix.log", "Authorization: Bearer abcdefgh\nready\n");
         bundle.json("status.json", Ok(serde_json::json!({"overall": "Healthy"})));
+        let peer = serde_json::json!({"password": {"secretKeyRef": {"key": "a"}}, "list": [{"api_key": "hunter2"}]});
+        bundle.json("peer.json", Ok(peer));
         bundle.json("hns.json", Err::<(), _>(anyhow!("HNS does not answer")));
         let mut bytes = Cursor::new(Vec::new());
         bundle.write(&mut bytes, "win-a1", "2026-11-27T02:30:00Z".parse().unwrap()).unwrap();
@@ -127,9 +138,15 @@ mod tests {
         };
         assert_eq!(read("win-a1/logs/felix.log"), "Authorization: Bearer ***\nready\n");
         assert_eq!(read("win-a1/status.json"), "{\n  \"overall\": \"Healthy\"\n}\n");
-        assert_eq!(bundle.names(), ["logs/felix.log", "status.json"]);
+        // It stays JSON.
+        let peer: serde_json::Value = serde_json::from_str(&read("win-a1/peer.json")).unwrap();
         assert_eq!(
-            (bundle.missing()[0].file.as_str(), bundle.missing()[0].why.as_str()),
+            (&peer["password"]["secretKeyRef"]["key"], &peer["list"][0]["api_key"]),
+            (&"a".into(), &"***".into())
+        );
+        assert_eq!(bundle.names(), ["logs/felix.log", "status.json", "peer.json"]);
+        assert_eq!(
+            (bundle.all_missing()[0].file.as_str(), bundle.all_missing()[0].why.as_str()),
             ("hns.json", "HNS does not answer")
         );
     }

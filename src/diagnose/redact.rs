@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use regex::Regex;
+use serde_json::Value;
 
 /// What a secret looks like, and what stays of it.
 static PATTERNS: LazyLock<[(Regex, &str); 6]> = LazyLock::new(|| {
@@ -32,6 +33,25 @@ pub fn redact(text: &str) -> Cow<'_, str> {
         }
     }
     text
+}
+
+/// Removes from every text of a JSON value what looks like a secret: by itself, or by its key.
+pub fn redact_value(value: &mut Value) {
+    match value {
+        Value::String(text) => {
+            if let Cow::Owned(without) = redact(text) {
+                *text = without;
+            }
+        }
+        Value::Array(all) => all.iter_mut().for_each(redact_value),
+        Value::Object(members) => {
+            for (key, value) in members {
+                let is_secret = value.is_string() && redact(&format!("{key}: 'x'")).ends_with("***");
+                if is_secret { *value = "***".into() } else { redact_value(value) }
+            }
+        }
+        _ => {}
+    }
 }
 
 #[cfg(test)]

@@ -171,6 +171,11 @@ impl Reporter {
         self.silent = self.is_text();
     }
 
+    /// Prints nothing until [`Self::speak`].
+    pub const fn silence(&mut self) {
+        self.silent = true;
+    }
+
     /// Begins to print.
     pub const fn speak(&mut self) {
         self.silent = false;

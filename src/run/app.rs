@@ -151,6 +151,18 @@ impl App {
         }
     }
 
+    /// Does work for its result alone: nothing of it is shown, and a failure is none of this run's. Returns its
+    /// warnings, too.
+    pub fn unheard<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> (T, Vec<String>) {
+        let (warnings, phase) = (std::mem::take(&mut self.record().warnings), self.reporter.failed_phase);
+        self.reporter.silence();
+        let done = work(self);
+        self.reporter.speak();
+        self.reporter.failed_phase = phase;
+        let its = std::mem::replace(&mut self.record().warnings, warnings);
+        (done, its)
+    }
+
     /// Shows some work that changes nothing as a phase.
     pub fn phase<T>(&mut self, phase: &'static str, work: impl FnOnce(&mut Self) -> Result<(T, String)>) -> Result<T> {
         self.phase_of_change(phase, |app| work(app).map(|(value, message)| (value, message, false)))

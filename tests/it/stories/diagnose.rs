@@ -38,6 +38,16 @@ fn a_healthy_node_has_nothing_wrong_and_everything_is_collected() {
     let named: Vec<&str> = files.keys().map(String::as_str).filter(|name| !name.starts_with("logs/2")).collect();
     let wanted = [
         "adapters.json",
+        "cluster/bgpconfigurations.json",
+        "cluster/bgppeers.json",
+        "cluster/blockaffinities.json",
+        "cluster/clusterinformations.json",
+        "cluster/felixconfigurations.json",
+        "cluster/installations.json",
+        "cluster/ipamblocks.json",
+        "cluster/ipamconfigs.json",
+        "cluster/ippools.json",
+        "cluster/nodes.json",
         "events.json",
         "facts.json",
         "firewall-rules.json",
@@ -46,6 +56,8 @@ fn a_healthy_node_has_nothing_wrong_and_everything_is_collected() {
         "hns/networks.json",
         "hns/policylists.json",
         "logs/calico-node.log",
+        "plan.json",
+        "plan.txt",
         "preflight.json",
         "receipts/1.json",
         "report.html",
@@ -139,6 +151,108 @@ fn an_interrupted_run_is_named_once_with_its_phases() {
     let page = &files(&lab, "node.zip")["report.html"];
     assert_eq!(page.matches("<h2 class=\"id\">InterruptedRun</h2>").count(), 1, "{page}");
     assert!(page.contains("<h3>Phases of apply (2"), "{page}");
+}
+
+fn json_of(files: &BTreeMap<String, String>, name: &str) -> Value {
+    serde_json::from_str(files.get(name).unwrap_or_else(|| panic!("{name} is missing"))).unwrap()
+}
+
+#[test]
+fn the_zip_has_the_plan_of_what_apply_would_do_now() {
+    let lab = Lab::installed();
+    lab.edit_yaml(|yaml| yaml.replace("vsid: 4096", "vsid: 4200"));
+    let before = lab.picture();
+    let said = lab.run("diagnose --out node.zip -o ndjson").exits(0);
+    assert!(!said.stdout.contains("planned_change") && !said.stdout.contains("phase_start"), "{said}");
+    lab.picture().same_as(&before);
+    let files = files(&lab, "node.zip");
+    let plan = json_of(&files, "plan.json");
+    let changes: Vec<&str> =
+        plan["changes"].as_array().unwrap().iter().map(|one| one["id"].as_str().unwrap()).collect();
+    assert!(plan["kind"] == "Plan" && changes.iter().any(|id| id.contains("Calico")), "{plan:#}");
+    assert!(files["plan.txt"].contains("4200"), "{}", files["plan.txt"]);
+    let wanted = lab.run("plan -o json").exits(0).json();
+    assert_eq!(plan["digest"], wanted["digest"], "it is the plan of `plan`");
+    // The facts are those from which a plan can be made elsewhere.
+    lab.write("facts.json", &files["facts.json"]);
+    let _elsewhere = lab.run("plan --facts facts.json --set calico.version=v3.32.1").exits(0);
+}
+
+#[test]
+fn a_release_that_is_not_on_the_node_is_not_downloaded_for_the_plan() {
+    let lab = Lab::node();
+    let said = lab.run("diagnose --out node.zip -o json").exits(0).json();
+    let missing = said["missing"].as_array().unwrap();
+    assert!(missing.len() == 1 && missing[0]["file"] == "plan.json", "{said:#}");
+    assert!(missing[0]["why"].as_str().unwrap().contains("not in the cache"), "{said:#}");
+    assert!(!lab.path("node/cache").exists(), "nothing was downloaded");
+    let _planned = lab.run("plan").exits(0);
+}
+
+#[test]
+fn the_zip_has_what_of_the_cluster_decides_the_nodes_network() {
+    let lab = Lab::installed();
+    lab.add_object(
+        "bgppeers.crd.projectcalico.org",
+        json!({
+            "apiVersion": "crd.projectcalico.org/v1", "kind": "BGPPeer",
+            "metadata": { "name": "rack", "annotations": {"note": "token: canary-of-a-note"},
+                "managedFields": [{"manager": "kubectl"}] },
+            "spec": { "peerIP": "10.20.0.11", "password": {"secretKeyRef": {"name": "bgp", "key": "rack"}} },
+        }),
+    );
+    let _zip = lab.run("diagnose --out node.zip").exits(0);
+    let files = files(&lab, "node.zip");
+    assert_eq!(json_of(&files, "cluster/nodes.json")["metadata"]["name"], "win-a1");
+    let peer = &json_of(&files, "cluster/bgppeers.json")[0];
+    assert_eq!(peer["spec"]["password"]["secretKeyRef"]["name"], "bgp");
+    assert_eq!(peer["metadata"]["managedFields"], Value::Null);
+    assert!(!files.values().any(|text| text.contains("canary-of-a-note")));
+    for pool in json_of(&files, "cluster/ippools.json").as_array().unwrap() {
+        assert!(pool["spec"]["cidr"].is_string(), "{pool:#}");
+    }
+    let named = |name: &str| json_of(&files, name)[0]["metadata"]["name"].clone();
+    assert_eq!(named("cluster/felixconfigurations.json"), "default");
+    let affinity = &json_of(&files, "cluster/blockaffinities.json")[0]["spec"];
+    assert_eq!(affinity["node"], "win-a1");
+    let block = &json_of(&files, "cluster/ipamblocks.json")[0]["spec"];
+    assert_eq!(block["cidr"], affinity["cidr"]);
+    // Neither secrets nor files that may have some.
+    assert!(!files.keys().any(|name| name.contains("secret") || name.contains("configmap")), "{files:?}");
+}
+
+#[test]
+fn what_of_the_cluster_cannot_be_read_is_said_and_the_rest_is_there() {
+    let lab = Lab::installed();
+    for (fault, missing, there) in [
+        ("api GET */bgppeers*=403", &["cluster/bgppeers.json"][..], "cluster/ippools.json"),
+        ("api GET */ippools*=403", &["cluster/ippools.json", "plan.json"], "cluster/nodes.json"),
+        ("api down", &["cluster", "plan.json"], "hns/networks.json"),
+    ] {
+        let zip = format!("{}.zip", missing.len());
+        let _before = std::fs::remove_file(lab.path(&zip));
+        let said = lab.fails_at(fault, &format!("diagnose --out {zip} -o json")).exits(0).json();
+        let named: Vec<&str> =
+            said["missing"].as_array().unwrap().iter().map(|one| one["file"].as_str().unwrap()).collect();
+        assert_eq!(named, missing, "{fault}: {said:#}");
+        let files = files(&lab, &zip);
+        assert!(files.contains_key(there), "{fault}: {files:?}");
+        assert!(files["report.html"].contains("Not collected: "), "{fault}");
+    }
+}
+
+#[test]
+fn the_journal_in_the_zip_has_the_steps_of_the_run_with_the_states_before_and_wanted() {
+    let lab = Lab::installed();
+    let _killed = lab.fails_at("put running CalicoFelix#2=exit-before", CHANGE).exits(137);
+    let _zip = lab.run("diagnose --out node.zip").exits(0);
+    let journal = json_of(&files(&lab, "node.zip"), "journal.json");
+    assert_eq!((&journal["command"], &journal["from"]), (&json!("apply"), &json!(1)), "{journal:#}");
+    let steps = journal["steps"].as_array().unwrap();
+    assert!(steps.len() > 1 && steps.last().unwrap()["id"] == "running CalicoFelix", "{journal:#}");
+    let settings = |one: &&Value| one["id"].as_str().unwrap().ends_with("felix.json");
+    let file = steps.iter().find(settings).unwrap_or_else(|| panic!("{journal:#}"));
+    assert!(file["before"].is_object() && file["wanted"].is_object() && file["before"] != file["wanted"], "{file:#}");
 }
 
 type Break = fn(&Lab);
