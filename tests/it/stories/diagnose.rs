@@ -123,6 +123,35 @@ fn the_page_shows_peers_in_red_where_broken_and_the_event_log_without_secrets() 
 }
 
 #[test]
+fn the_zip_has_rotated_logs_and_one_that_a_program_writes() {
+    use std::io::Write as _;
+    let lab = Lab::installed();
+    let folder = lab.on_node("C/ProgramData/calicoctl-win/logs/calico");
+    let line = |text: &str| format!("2026-01-02T15:00:01.000Z calicoctl-win: {text}\n");
+    for (name, text) in [
+        ("calico-felix-20260102T150004.000.log", "of yesterday"),
+        ("calico-felix-20260103T150004.000.log", "password=hunter2 of the night"),
+        ("calico-felix.err-20260102T150405.678.log", "an error"),
+        ("calico-felix-notes.log", "somebody's own file"),
+    ] {
+        std::fs::write(folder.join(name), line(text)).unwrap();
+    }
+    let mut open = File::options().create(true).append(true).open(folder.join("calico-felix.log")).unwrap();
+    let _locked = open.lock();
+    open.write_all(line("of now").as_bytes()).unwrap();
+    std::fs::write(folder.join("calico-felix.err.log"), "").unwrap();
+    let said = lab.run("diagnose --out node.zip -o json").exits(0).json();
+    assert_eq!(said["missing"], json!([]), "{said:#}");
+    let files = files(&lab, "node.zip");
+    let log = |name: &str| files.get(&format!("logs/{name}")).unwrap_or_else(|| panic!("{name}: {said:#}")).as_str();
+    assert_eq!(log("calico-felix-20260102T150004.000.log"), line("of yesterday"));
+    assert_eq!(log("calico-felix-20260103T150004.000.log"), line("password=*** of the night"));
+    assert_eq!(log("calico-felix.err-20260102T150405.678.log"), line("an error"));
+    assert_eq!(log("calico-felix.log"), line("of now"));
+    assert!(!files.contains_key("logs/calico-felix-notes.log"));
+}
+
+#[test]
 fn a_bgp_node_without_a_session_has_its_peers_in_red() {
     let lab = Lab::node();
     let ignored = "--ignore-preflight-errors WindowsBgpRelease,RoutingFeature,PoolEncapsulation";
