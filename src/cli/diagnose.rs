@@ -95,6 +95,7 @@ pub(crate) fn run(args: &Diagnose, app: &mut App) -> Result<Ending> {
         history: &history,
         endpoints: &endpoints,
         networks: &networks,
+        adapters: &facts.adapters,
         events: &events,
         runs: &runs,
         logs: &tails,

@@ -136,6 +136,7 @@ fn text(network: &HnsNetwork) -> String {
         ("VSID", network.vsid.map(|vsid| vsid.to_string())),
         ("management IP", network.management_ip.clone()),
         ("adapter", network.adapter.clone()),
+        ("vSwitch", network.vswitch.clone()),
         ("router MAC", network.router_mac.clone()),
     ];
     rows.extend(facts.into_iter().filter_map(|(name, value)| Some((name, value?))));

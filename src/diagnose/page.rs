@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::timeline::{self, RunLog};
 use super::{Missing, topology};
+use crate::facts::Adapter;
 use crate::node::event_log::{EventLevel, LoggedEvent};
 use crate::node::hns::Endpoint;
 use crate::node::hns::inventory::HnsNetwork;
@@ -53,6 +54,8 @@ pub struct Page<'a> {
     pub endpoints: &'a [Endpoint],
     /// None if HNS did not answer.
     pub networks: &'a [HnsNetwork],
+    /// None if they could not be read.
+    pub adapters: &'a [Adapter],
     /// Entries of Windows' event logs about Calico, newest first, without secrets.
     pub events: &'a [LoggedEvent],
     /// The logs of the newest runs, oldest first.
@@ -250,7 +253,7 @@ impl Page<'_> {
 
     fn network(&self, to: &mut String) {
         section(to, "Network");
-        match topology::svg(self.status, self.endpoints, self.networks) {
+        match topology::svg(self.status, self.endpoints, self.networks, self.adapters) {
             Some(svg) => {
                 let _ = writeln!(
                     to,

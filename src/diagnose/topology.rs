@@ -1,9 +1,10 @@
-//! The node's network as a drawing: adapters, HNS networks, endpoints and the peers on other machines. What is wrong is
-//! red and says so.
+//! The node's network as a drawing: adapters, vSwitches, HNS networks, endpoints and the peers on other machines. What is
+//! wrong is red and says so.
 
 use std::fmt::Write as _;
 
 use super::page::escaped;
+use crate::facts::{Adapter, physical};
 use crate::item::NetworkKind;
 use crate::node::hns::Endpoint;
 use crate::node::hns::inventory::HnsNetwork;
@@ -13,11 +14,11 @@ use crate::values::count;
 /// Endpoints, and peers, of one network that are drawn each.
 const MOST: usize = 8;
 
-const WIDTH: usize = 260;
+const WIDTH: usize = 240;
 const HEIGHT: usize = 46;
 const GAP: usize = 12;
 /// From one column to the next.
-const STEP: usize = 320;
+const STEP: usize = 280;
 
 struct Row {
     head: String,
@@ -28,8 +29,40 @@ struct Row {
 /// One network with its endpoints and peers.
 struct Branch {
     adapter: Option<String>,
+    /// Its name or GUID, if HNS says it.
+    vswitch: Option<String>,
+    management_ip: Option<String>,
     network: Row,
     leaves: Vec<Row>,
+}
+
+impl Branch {
+    /// Whether both networks are on one vSwitch. An adapter is bound to one only, so its name is enough where HNS does
+    /// not name the vSwitch.
+    fn shares_vswitch(&self, other: &Self) -> bool {
+        let named = self.vswitch.is_some() && other.vswitch.is_some();
+        if named { self.vswitch == other.vswitch } else { self.adapter.is_some() && self.adapter == other.adapter }
+    }
+}
+
+/// The vSwitch of these networks; none if they have none. Without the management IP on the host's side of the vSwitch, the
+/// host has no connection over it.
+fn vswitch(of: &[&Branch], adapters: &[Adapter]) -> Option<Row> {
+    let adapter = of.iter().find_map(|branch| branch.adapter.as_deref());
+    let name = of.iter().find_map(|branch| branch.vswitch.as_deref());
+    let head = name.or(adapter.map(|_| "vSwitch"))?;
+    // It takes the adapter's addresses to an adapter of the host's own.
+    let host = adapters.iter().find(|one| adapter.is_some_and(|name| one.name != name && physical(&one.name) == name));
+    let has = |ip: &str| adapters.iter().flat_map(|one| &one.addresses).any(|net| net.addr().to_string() == ip);
+    let lost = of.iter().filter_map(|branch| branch.management_ip.as_deref()).find(|ip| !has(ip));
+    let lost = lost.filter(|_| !adapters.is_empty());
+    let detail = match (lost, host) {
+        (Some(ip), _) => format!("no adapter has its {ip}"),
+        (None, Some(host)) => host.name.clone(),
+        (None, None) => String::new(),
+    };
+    let head = if head == "vSwitch" { head.to_owned() } else { format!("vSwitch {head}") };
+    Some(Row { head, detail, wrong: lost.is_some() })
 }
 
 /// The networks for pods, for which routes to other nodes are needed.
@@ -78,9 +111,11 @@ fn shortened(mut rows: Vec<Row>, rest_in: &str) -> Vec<Row> {
 }
 
 fn branch(network: &NetworkStatus, endpoints: &[Endpoint], shown: &[HnsNetwork], status: &NodeStatus) -> Branch {
+    let vswitch = shown.iter().find(|one| one.name == network.name).and_then(|one| one.vswitch.clone());
     let mut wrong = Vec::new();
     if let Some(wanted) = network.wanted_vsid {
-        wrong.push(format!("VSID should be {wanted}"));
+        let has = network.vsid.map_or_else(|| "none".to_owned(), |vsid| vsid.to_string());
+        wrong.push(format!("VSID {has}, not {wanted}"));
     }
     if network.management_ip.is_none() && network.kind == NetworkKind::Overlay {
         wrong.push("no management IP".to_owned());
@@ -88,7 +123,8 @@ fn branch(network: &NetworkStatus, endpoints: &[Endpoint], shown: &[HnsNetwork],
     if network.unseen_by_v2 {
         wrong.push("not shown by version 2 of HNS".to_owned());
     }
-    let known = [network.vsid.map(|vsid| format!("VSID {vsid}")), network.management_ip.clone()];
+    let vsid = network.vsid.filter(|_| network.wanted_vsid.is_none());
+    let known = [vsid.map(|vsid| format!("VSID {vsid}")), network.management_ip.clone()];
     let detail = wrong.iter().cloned().chain(known.into_iter().flatten()).collect::<Vec<_>>().join(", ");
     let mine = endpoints.iter().filter(|one| one.network == network.name);
     let rows: Vec<Row> = mine
@@ -109,52 +145,63 @@ fn branch(network: &NetworkStatus, endpoints: &[Endpoint], shown: &[HnsNetwork],
     let mut leaves = shortened(rows, "see hns/endpoints.json");
     leaves.extend(peers(network, shown, status));
     let head = format!("{} ({:?})", network.name, network.kind);
-    Branch { adapter: network.adapter.clone(), network: Row { head, detail, wrong: !wrong.is_empty() }, leaves }
+    let (adapter, management_ip) = (network.adapter.clone(), network.management_ip.clone());
+    Branch { adapter, vswitch, management_ip, network: Row { head, detail, wrong: !wrong.is_empty() }, leaves }
 }
 
 /// Draws it; none if there is no HNS network and none is missing.
-pub(super) fn svg(status: &NodeStatus, endpoints: &[Endpoint], known: &[HnsNetwork]) -> Option<String> {
+pub(super) fn svg(
+    status: &NodeStatus,
+    endpoints: &[Endpoint],
+    known: &[HnsNetwork],
+    adapters: &[Adapter],
+) -> Option<String> {
     let mut branches: Vec<Branch> =
         status.networks.iter().map(|network| branch(network, endpoints, known, status)).collect();
     if status.backend.as_deref() == Some("vxlan") && !status.networks.iter().any(is_for_pods) {
         let network = Row { head: "Calico (Overlay)".into(), detail: "is missing".into(), wrong: true };
-        branches.push(Branch { adapter: None, network, leaves: Vec::new() });
+        branches.push(Branch { adapter: None, vswitch: None, management_ip: None, network, leaves: Vec::new() });
     }
     if branches.is_empty() {
         return None;
     }
-    branches.sort_by(|one, other| one.adapter.cmp(&other.adapter));
+    branches.sort_by(|one, other| (&one.adapter, &one.vswitch).cmp(&(&other.adapter, &other.vswitch)));
     let mut body = String::new();
+    let mut wrong = Vec::new();
     let mut y = GAP;
-    let mut adapter: Option<(String, usize)> = None;
-    for branch in &branches {
-        let rows = branch.leaves.len().max(1);
-        let middle = y;
-        if let Some(name) = &branch.adapter {
-            let known = adapter.as_ref().filter(|(known, _)| known == name).map(|(_, at)| *at);
-            let at = known.unwrap_or_else(|| {
-                draw(&mut body, GAP, middle, &Row { head: name.clone(), detail: "adapter".into(), wrong: false });
-                middle
-            });
-            adapter = Some((name.clone(), at));
-            join(&mut body, GAP + WIDTH, at, GAP + STEP, middle);
+    let column = |number: usize| GAP + number * STEP;
+    for on_one in branches.chunk_by(Branch::shares_vswitch) {
+        let top = y;
+        let vswitch = vswitch(&on_one.iter().collect::<Vec<_>>(), adapters);
+        if let Some(adapter) = on_one.iter().find_map(|branch| branch.adapter.clone()) {
+            draw(&mut body, column(0), top, &Row { head: adapter, detail: "adapter".into(), wrong: false });
+            join(&mut body, column(0) + WIDTH, top, column(1), top);
         }
-        draw(&mut body, GAP + STEP, middle, &branch.network);
-        for (number, leaf) in branch.leaves.iter().enumerate() {
-            let at = y + number * (HEIGHT + GAP);
-            join(&mut body, GAP + STEP + WIDTH, middle, GAP + 2 * STEP, at);
-            draw(&mut body, GAP + 2 * STEP, at, leaf);
+        if let Some(vswitch) = &vswitch {
+            draw(&mut body, column(1), top, vswitch);
+            wrong.extend(vswitch.wrong.then(|| vswitch.head.clone()));
         }
-        y += rows * (HEIGHT + GAP);
+        for branch in on_one {
+            if vswitch.is_some() {
+                join(&mut body, column(1) + WIDTH, top, column(2), y);
+            }
+            draw(&mut body, column(2), y, &branch.network);
+            for (number, leaf) in branch.leaves.iter().enumerate() {
+                let at = y + number * (HEIGHT + GAP);
+                join(&mut body, column(2) + WIDTH, y, column(3), at);
+                draw(&mut body, column(3), at, leaf);
+            }
+            y += branch.leaves.len().max(1) * (HEIGHT + GAP);
+            let rows = [&branch.network].into_iter().chain(&branch.leaves);
+            wrong.extend(rows.filter(|row| row.wrong).map(|row| row.head.clone()));
+        }
     }
-    let width = 2 * STEP + WIDTH + 2 * GAP;
-    let rows = branches.iter().flat_map(|branch| [&branch.network].into_iter().chain(&branch.leaves));
-    let wrong = rows.filter(|row| row.wrong).map(|row| row.head.as_str());
-    let wrong = wrong.collect::<Vec<_>>().join(", ");
+    let width = column(3) + WIDTH + GAP;
+    let wrong = wrong.join(", ");
     let says = if wrong.is_empty() { "nothing is wrong with them".to_owned() } else { format!("wrong: {wrong}") };
     Some(format!(
         "<svg role=\"img\" aria-labelledby=\"network-title\" viewBox=\"0 0 {width} {y}\" width=\"{width}\" height=\"{y}\">\n\
-         <title id=\"network-title\">{} with adapters, endpoints and peers; {}</title>\n{body}</svg>\n",
+         <title id=\"network-title\">{} with adapters, vSwitches, endpoints and peers; {}</title>\n{body}</svg>\n",
         count(branches.len(), "HNS network"),
         escaped(&says)
     ))
@@ -168,10 +215,10 @@ fn draw(to: &mut String, x: usize, y: usize, row: &Row) {
          <text x=\"{}\" y=\"{}\">{}</text><text class=\"small\" x=\"{}\" y=\"{}\">{}</text></g>",
         x + 10,
         y + 19,
-        escaped(&short(&row.head, 29)),
+        escaped(&short(&row.head, 26)),
         x + 10,
         y + 36,
-        escaped(&short(&row.detail, 37)),
+        escaped(&short(&row.detail, 34)),
     );
 }
 

@@ -83,7 +83,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     // It starts processes as the agent does, and adds to the rows of a sandbox what its programs do.
     ("selftest", &["node", "facts", "calico::services", "agent::os", "agent::stop", "report::answer"]),
     ("render", &["config"]),
-    ("diagnose", &["node::event_log", "node::hns", "report::document", "report::text"]),
+    ("diagnose", &["facts", "node::event_log", "node::hns", "report::document", "report::text"]),
     // Receipts name the current version and backend.
     // The marks are those of the services, rules and networks that this program creates.
     // Whether a service works is read from its agent's report.

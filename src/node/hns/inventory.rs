@@ -31,6 +31,9 @@ pub struct HnsNetwork {
     pub vsid: Option<u32>,
     pub management_ip: Option<String>,
     pub adapter: Option<String>,
+    /// Its vSwitch: the name, or the GUID if HNS gives it no name, as it does for networks on an adapter; null if HNS
+    /// says neither.
+    pub vswitch: Option<String>,
     /// The MAC of its distributed router, to which other nodes send.
     pub router_mac: Option<String>,
     pub subnets: Vec<HnsSubnet>,
@@ -150,6 +153,8 @@ fn of(known: &KnownNetwork, value: &Value, owner: &'static str) -> HnsNetwork {
         vsid: network.and_then(|network| network.vsid),
         management_ip: network.and_then(|network| network.management_ip).map(|ip| ip.to_string()),
         adapter: network.and_then(|network| network.adapter.as_deref()).map(|name| physical(name).to_owned()),
+        // Recorded: an ICS network has both keys, an overlay network of HNS 15 only the GUID, those of HNS 9 none.
+        vswitch: text(value, "SwitchName").or_else(|| text(value, "SwitchGuid")),
         router_mac: known.dr_mac.clone(),
         subnets: subnets.collect(),
         policies: objects(&value["Policies"]).cloned().collect(),

@@ -72,7 +72,7 @@ fn a_healthy_node_has_nothing_wrong_and_everything_is_collected() {
     }
     let page = &files["report.html"];
     assert!(verdict(page).contains("Nothing that was looked at is wrong."), "{page}");
-    for part in ["Calico_ep", "VSID 4096", "CalicoFelix", "install", "<title>win-a1: healthy</title>"] {
+    for part in ["Calico_ep", "VSID 4096", "vSwitch", "CalicoFelix", "install", "<title>win-a1: healthy</title>"] {
         assert!(page.contains(part), "{part}: {page}");
     }
     // When the phases of the install were, as bars beside their names.
@@ -120,6 +120,24 @@ fn the_page_shows_peers_in_red_where_broken_and_the_event_log_without_secrets() 
         "newest first: {log}"
     );
     assert!(!page.contains("Print Spooler") && !files.values().any(|text| text.contains("hunter2")));
+}
+
+#[test]
+fn the_networks_of_an_adapter_are_on_one_vswitch_which_is_red_without_its_address() {
+    let lab = Lab::installed();
+    let drawing = |zip: &str| {
+        let _zip = lab.run(&format!("diagnose --out {zip}")).exits(0);
+        let page = files(&lab, zip)["report.html"].clone();
+        let (_, svg) = page.split_once("<svg role=\"img\"").unwrap();
+        svg.split_once("</svg>").unwrap().0.to_owned()
+    };
+    let healthy = drawing("healthy.zip");
+    assert_eq!(healthy.matches(">vSwitch<").count(), 1, "External and Calico share it: {healthy}");
+    assert!(healthy.contains("External (Overlay)") && healthy.contains(">vEthernet (Ethernet)<"), "{healthy}");
+    assert!(!is_red(&healthy, "vSwitch"), "{healthy}");
+    lab.edit_yaml(|yaml| yaml.replace("  - 10.20.0.21/24\n", "  - 169.254.7.9/16\n"));
+    let broken = drawing("broken.zip");
+    assert!(is_red(&broken, "no adapter has its 10.20.0.21"), "{broken}");
 }
 
 #[test]
