@@ -10,7 +10,7 @@ use super::commands::types;
 use crate::read;
 
 /// `rolled_back` is `RolledBack`, as the module makes it.
-fn property(name: &str) -> String {
+pub(super) fn property(name: &str) -> String {
     name.split('_').map(|word| word[..1].to_uppercase() + &word[1..]).collect()
 }
 

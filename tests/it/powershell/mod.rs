@@ -2,6 +2,7 @@
 //! Windows PowerShell 5.1 and PowerShell 7.0. Nothing here runs PowerShell; the workflow's Windows machines do.
 
 mod commands;
+mod events;
 mod formats;
 mod scripts;
 
