@@ -1,10 +1,12 @@
-//! Whether Felix is ready and live, from its own HTTP endpoint on this machine.
+//! Whether Felix is ready, and whether Felix, kubelet and kube-proxy are live, from their HTTP endpoints on this machine.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+
+use crate::calico::agent_config::LiveEndpoint;
 
 /// The time limit of a response. It comes from this machine, and Felix answers while it works.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
@@ -29,42 +31,51 @@ pub fn ask(at: SocketAddr) -> Readiness {
     }
 }
 
-/// How often in a row Felix must not be live to be restarted, like the probe of Calico's own DaemonSet
+/// How often in a row a program must not be live to be restarted, like the probe of Calico's own DaemonSet
 /// `calico-node-windows`: `failureThreshold: 6`, `periodSeconds: 10`.
 const FAILURES: u32 = 6;
 
-/// Asks periodically whether Felix still works: a Felix with hanging threads keeps running and programs nothing. This
-/// is the request of `calico-node.exe -felix-live` (`/liveness`, by node/pkg/health of projectcalico/calico), without a
-/// separate process for each.
+/// Asks periodically whether a program still works: one with hanging threads keeps running and does nothing. For Felix
+/// this is the request of `calico-node.exe -felix-live` (`/liveness`, by node/pkg/health of projectcalico/calico), without
+/// a separate process for each.
 #[derive(Debug, Clone)]
 pub struct Liveness {
+    endpoint: LiveEndpoint,
     every: Duration,
-    /// When Felix was started, or asked last.
+    /// Until then no answer is no failure; none after the first answer.
+    opens_by: Option<Instant>,
+    /// When the program was started, or asked last.
     since: Instant,
     failures: u32,
 }
 
 impl Liveness {
-    /// For a Felix that was just started.
-    pub fn new(every: Duration) -> Self {
-        Self { every, since: Instant::now(), failures: 0 }
+    /// For a program that was just started. `opens`: how long one that opens its port late may take.
+    pub fn new(endpoint: LiveEndpoint, every: Duration, opens: Duration) -> Self {
+        let since = Instant::now();
+        let opens_by = endpoint.opens_late.then(|| since + opens);
+        Self { endpoint, every, opens_by, since, failures: 0 }
     }
 
-    /// Asks if it is time to. Returns why Felix must be restarted, if it must.
-    pub fn look(&mut self, at: SocketAddr) -> Option<String> {
+    /// Asks if it is time to. Returns why the program must be restarted, if it must.
+    pub fn look(&mut self) -> Option<String> {
         if self.since.elapsed() < self.every {
             return None;
         }
-        let why = match status(at, "liveness") {
+        let LiveEndpoint { name, at, path, .. } = self.endpoint;
+        let answer = status(at, path);
+        self.since = Instant::now();
+        let why = match answer {
             Ok(500..) => "it says so (HTTP 5xx)".to_owned(),
-            // Another answer is that of another program, which a restart of Felix does not end: the readiness reports it.
+            // Another answer is that of another program, which a restart does not end: Felix's readiness reports it.
             Ok(_) => String::new(),
             Err(error) if error.kind() == ErrorKind::Other => String::new(),
+            Err(_) if self.opens_by.is_some_and(|limit| self.since < limit) => return None,
             Err(error) => format!("it does not answer at {at}: {error}"),
         };
+        self.opens_by = None;
         self.failures = if why.is_empty() { 0 } else { self.failures + 1 };
-        self.since = Instant::now();
-        (self.failures >= FAILURES).then(|| format!("Felix is not live, {FAILURES} times in a row: {why}"))
+        (self.failures >= FAILURES).then(|| format!("{name} is not live, {FAILURES} times in a row: {why}"))
     }
 }
 
@@ -86,6 +97,8 @@ mod tests {
     use std::net::TcpListener;
 
     use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
 
     /// The result for a server with this response, once.
     fn asked(answer: &'static str) -> Readiness {
@@ -137,11 +150,37 @@ mod tests {
                 stream.write_all(format!("HTTP/1.1 {answer}\r\n\r\n").as_bytes()).unwrap();
             }
         });
-        let mut liveness = Liveness::new(Duration::ZERO);
-        let verdicts: Vec<Option<String>> = (0..count).map(|_| liveness.look(at)).collect();
+        let mut liveness = Liveness::new(LiveEndpoint::of_felix(at), Duration::ZERO, HOUR);
+        let verdicts: Vec<Option<String>> = (0..count).map(|_| liveness.look()).collect();
         server.join().unwrap();
         assert!(verdicts[..count - 1].iter().all(Option::is_none), "{verdicts:?}");
         insta::assert_snapshot!(verdicts[count - 1].as_ref().unwrap(), @"Felix is not live, 6 times in a row: it says so (HTTP 5xx)");
-        assert_eq!(Liveness::new(Duration::from_secs(3600)).look(at), None, "it was started just now");
+        let mut later = Liveness::new(LiveEndpoint::of_felix(at), HOUR, HOUR);
+        assert_eq!(later.look(), None, "it was started just now");
+    }
+
+    /// kubelet opens its port after it has reached the container runtime, which may start later.
+    #[test]
+    fn a_program_that_opens_its_port_late_is_not_restarted_before() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint =
+            LiveEndpoint { name: "kubelet", at: listener.local_addr().unwrap(), path: "healthz", opens_late: true };
+        let closed = |opens| {
+            let mut liveness = Liveness::new(endpoint, Duration::ZERO, opens);
+            (0..20).map(|_| liveness.look()).filter(Option::is_some).count()
+        };
+        // It answers once, and then closes its port.
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            assert!(stream.read(&mut [0; 512]).unwrap() > 0);
+            stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
+        });
+        let mut liveness = Liveness::new(endpoint, Duration::ZERO, HOUR);
+        assert_eq!(liveness.look(), None);
+        server.join().unwrap();
+        let verdicts: Vec<bool> = (0..6).map(|_| liveness.look().is_some()).collect();
+        assert_eq!(verdicts, [false, false, false, false, false, true], "it has answered before");
+        assert_eq!(closed(HOUR), 0, "it is still starting");
+        assert_eq!(closed(Duration::ZERO), 15, "it hangs while it starts");
     }
 }

@@ -20,7 +20,8 @@ use super::stop::{Stop, Stopped};
 use super::supervise::{Moment, Reason, Timing, supervise};
 use super::watched_processes::{HNS, WatchedProcesses};
 use super::{AgentContext, Role, await_turn, component, kube_proxy, read_config, wait};
-use crate::calico::agent_config::{AgentConfig, Command};
+use crate::calico::agent_config::{AgentConfig, Command, LiveEndpoint};
+use crate::calico::kubernetes;
 use crate::fault::{Exit, Fault};
 use crate::item::Access;
 use crate::node::{Node, Process, STATE_DIR, files};
@@ -273,19 +274,22 @@ fn run_component(
     let events = &mut |event| tell(&event, role, streams, board);
     let mut processes = WatchedProcesses::look(node, events);
     let mut read = Read::now(node, config);
-    let health = command.health().filter(|_| role == Role::Felix);
-    let mut liveness = Liveness::new(host.timing.live);
+    let felix = command.health().filter(|_| role == Role::Felix);
+    let mut liveness = None;
     let mut outside = |node: &mut dyn Node, moment: Moment| -> Result<Option<Reason>> {
-        if let Some(at) = health {
-            match moment {
-                Moment::Starts => liveness = Liveness::new(host.timing.live),
-                Moment::Stopped => {}
-                Moment::Runs => {
-                    if let Some(reason) = liveness.look(at) {
-                        return Ok(Some(reason));
-                    }
+        match moment {
+            Moment::Starts => {
+                let endpoint = felix.map(LiveEndpoint::of_felix).or_else(|| live_endpoint(role, node));
+                liveness = endpoint.map(|endpoint| Liveness::new(endpoint, host.timing.live, host.timing.opens));
+            }
+            Moment::Stopped => {}
+            Moment::Runs => {
+                if let Some(reason) = liveness.as_mut().and_then(Liveness::look) {
+                    return Ok(Some(reason));
                 }
             }
+        }
+        if let Some(at) = felix {
             board.readiness(match moment {
                 Moment::Runs => health::ask(at),
                 Moment::Starts | Moment::Stopped => Readiness::NotReady("Felix was just started".into()),
@@ -323,6 +327,13 @@ fn run_component(
         Ok(changed.then(|| "the Host Networking Service was restarted".to_owned()))
     };
     supervise(node, command, streams, &host.timing, host.stop, board, &mut outside)
+}
+
+/// Where kubelet and kube-proxy report whether they are live, in the file that they read. If it cannot be read, they say so
+/// themselves.
+fn live_endpoint(role: Role, node: &dyn Node) -> Option<LiveEndpoint> {
+    let path = kubernetes::config_path(role)?;
+    kubernetes::live_endpoint(role, &fs::read_to_string(node.disk(&path)).ok()?)
 }
 
 /// confd configures RemoteAccess only if its output differs from the existing files. After a failure, or when

@@ -21,6 +21,7 @@ use crate::item::{Service, StartType};
 use crate::node::sandbox::SandboxNode;
 use crate::node::sandbox::faults::SandboxFaults;
 use crate::node::sandbox::model::{Name, NodeService};
+use crate::paths::kubernetes as paths;
 use crate::settings::Backend;
 
 const TOLD: &str = "CALICO_TEST_COMPONENT";
@@ -187,9 +188,13 @@ impl Live {
 
     /// Until Felix has printed its n-th hello, and the agent knows it.
     fn until_start(&self, n: usize) {
+        self.until_start_of(Role::Felix, n);
+    }
+
+    fn until_start_of(&self, role: Role, n: usize) {
         self.until("the next start", |live| {
-            let running = live.state(Role::Felix).is_some_and(|state| state.phase == Phase::Running);
-            running && live.log("calico-felix.log").contains(&format!("hello from start {n}"))
+            let running = live.state(role).is_some_and(|state| state.phase == Phase::Running);
+            running && live.log(&format!("{}.log", role.log())).contains(&format!("hello from start {n}"))
         });
     }
 
@@ -452,27 +457,57 @@ fn felix_restarts_when_hns_was_restarted_and_the_network_was_checked() {
     );
 }
 
+/// A server that answers 200, and 503 to requests that begin like this.
+fn unwell(requests: &'static str) -> u16 {
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = server.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in server.incoming() {
+            let (mut stream, mut question) = (stream.unwrap(), [0; 512]);
+            let read = std::io::Read::read(&mut stream, &mut question).unwrap_or_default();
+            let well = !question[..read].starts_with(requests.as_bytes());
+            drop(write!(stream, "HTTP/1.1 {} x\r\n\r\n", if well { 200 } else { 503 }));
+        }
+    });
+    port
+}
+
 /// A Felix with hanging threads keeps running, and programs nothing.
 #[test]
 fn felix_that_is_not_live_is_restarted() {
-    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = server.local_addr().unwrap().port();
+    let port = unwell("GET /liveness");
     let mut live = Live::new("run");
     for (name, value) in [("FELIX_HEALTHENABLED", "true"), ("FELIX_HEALTHPORT", &port.to_string())] {
         live.config.felix.env.insert(name.into(), value.into());
     }
     live.configure();
-    std::thread::spawn(move || {
-        for stream in server.incoming() {
-            let (mut stream, mut question) = (stream.unwrap(), [0; 512]);
-            let read = std::io::Read::read(&mut stream, &mut question).unwrap_or_default();
-            let live = !question[..read].starts_with(b"GET /liveness");
-            drop(write!(stream, "HTTP/1.1 {} x\r\n\r\n", if live { 200 } else { 503 }));
-        }
-    });
     live.while_serving(Role::Felix, |live| live.until_start(1)).unwrap();
     let log = live.log("calico-felix.log");
     assert!(log.contains("Felix is not live, 6 times in a row: it says so (HTTP 5xx): calico-node.exe is"), "{log}");
+}
+
+#[test]
+fn kubelet_and_kube_proxy_that_are_not_live_are_restarted() {
+    for (role, request, path) in [
+        (Role::Kubelet, "GET /healthz ", paths::KUBELET_CONFIG),
+        (Role::KubeProxy, "GET /livez ", paths::KUBE_PROXY_CONFIG),
+    ] {
+        let mut live = Live::new("run");
+        live.config.others.insert(role.word().into(), Some(live.config.felix.clone()));
+        live.configure();
+        let port = unwell(request);
+        let config = match role {
+            Role::Kubelet => format!("healthzPort: {port}\n"),
+            _ => format!("healthzBindAddress: 127.0.0.1:{port}\n"),
+        };
+        let path = live.disk(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, config).unwrap();
+        live.while_serving(role, |live| live.until_start_of(role, 1)).unwrap();
+        let log = live.log(&format!("{}.log", role.log()));
+        let said = format!("{} is not live, 6 times in a row: it says so (HTTP 5xx): ", role.word());
+        assert!(log.contains(&said), "{log}");
+    }
 }
 
 /// Windows gives up a service that ends before it runs, and its dependents. A scanner that has a file open for a moment,

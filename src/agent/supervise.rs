@@ -28,8 +28,10 @@ pub struct Timing {
     pub calm: Duration,
     /// How long a component has for a clean stop, before it is killed.
     pub grace: Duration,
-    /// How often Felix is asked whether it is live.
+    /// How often Felix, kubelet and kube-proxy are asked whether they are live.
     pub live: Duration,
+    /// How long kubelet and kube-proxy may take until they can be asked.
+    pub opens: Duration,
     /// How often CalicoNode compares the node with what the last run left.
     pub drift: Duration,
 }
@@ -37,7 +39,10 @@ pub struct Timing {
 impl Default for Timing {
     fn default() -> Self {
         let [first, most, calm, grace, live, drift] = [2, 60, 60, 10, 10, 600].map(Duration::from_secs);
-        Self { first, most, calm, grace, live, drift }
+        // kubelet waits two minutes for the container runtime, and ends by itself after five minutes without a certificate
+        // (its runtimeRequestTimeout, and cmd/kubelet/app/server.go of kubernetes/kubernetes).
+        let opens = Duration::from_secs(10 * 60);
+        Self { first, most, calm, grace, live, opens, drift }
     }
 }
 

@@ -129,6 +129,24 @@ impl Command {
     }
 }
 
+/// Where a program on this machine reports whether it is live.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LiveEndpoint {
+    /// The program, for messages.
+    pub name: &'static str,
+    pub at: SocketAddr,
+    /// What is requested, without the first slash.
+    pub path: &'static str,
+    /// Whether the program first waits for others, and only then opens the port.
+    pub opens_late: bool,
+}
+
+impl LiveEndpoint {
+    pub const fn of_felix(at: SocketAddr) -> Self {
+        Self { name: "Felix", at, path: "liveness", opens_late: false }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

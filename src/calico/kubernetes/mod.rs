@@ -6,6 +6,7 @@ mod kube_proxy;
 mod kubelet;
 #[cfg(test)]
 mod lists;
+mod live;
 
 use std::collections::BTreeMap;
 
@@ -15,6 +16,7 @@ use serde_json::Value;
 
 pub use join::{BootstrapToken, Joining, bootstrap_kubeconfig, read_join_configuration, token_in};
 pub use kube_proxy::with_source_vip;
+pub use live::{config_path, live_endpoint};
 
 use super::agent_config::Command;
 use super::cni::merge;
