@@ -30,6 +30,10 @@ pub(super) fn config(settings: &Settings, node: &KubernetesNode, kubeconfig: &Wi
         "hostnameOverride": settings.node_name,
         "bindAddress": node.node_ip,
         "clientConnection": { "kubeconfig": kubeconfig },
+        // What Windows does: winkernel accepts NodePort connections at all addresses of the node, and does not read this field
+        // (NewProxier in pkg/proxy/winkernel/proxier.go). If it is unset, kube-proxy logs an error that advises `primary`
+        // (v1.31 and later, kubernetes/kubernetes#123105), a restriction that would not be in effect.
+        "nodePortAddresses": ["0.0.0.0/0"],
         "winkernel": { "networkName": networks::PODS, "enableDSR": settings.dsr },
     });
     if settings.dsr && node.version.minor < GATE_NEEDED_BELOW {

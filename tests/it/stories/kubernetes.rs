@@ -201,6 +201,8 @@ fn a_bare_machine_becomes_a_ready_node_by_one_apply() {
     bindAddress: "10.20.0.21"
     clientConnection:
       kubeconfig: C:\CalicoWindows\calico-kube-config
+    nodePortAddresses:
+    - 0.0.0.0/0
     winkernel:
       networkName: Calico
       enableDSR: true

@@ -163,6 +163,8 @@ fn a_bare_machine_becomes_a_ready_node_of_a_real_cluster_by_one_apply() {
     web(&cluster, &["192.168.10.9"]);
     house.until_balanced(house.calico_ep()["IPAddress"].as_str().unwrap());
     assert_eq!(house.service("kube-proxy")["restarts"], 0);
+    let complaint = "Kube-proxy configuration may be incomplete or incorrect";
+    assert!(!house.log_of("kube-proxy").contains(complaint), "{}", house.log_of("kube-proxy"));
     // What docs/kubernetes.md says to bind lets it read the rest, too.
     let binding = "create clusterrolebinding kube-proxy-windows --clusterrole=system:node-proxier \
                    --serviceaccount=calico-system:calico-node";
