@@ -13,6 +13,8 @@ mod credentials;
 #[cfg(not(windows))]
 mod dependents;
 #[cfg(not(windows))]
+mod diagnose;
+#[cfg(not(windows))]
 mod executable;
 #[cfg(not(windows))]
 mod faults;

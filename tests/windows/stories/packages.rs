@@ -100,25 +100,17 @@ fn services(house: &House) -> Vec<Process> {
     all
 }
 
-#[test]
-fn msi_and_apply_replace_a_running_older_executable_without_touching_the_network() {
-    let Some(house) = House::installed() else { return };
-    house.until_healthy();
-    let (networks, running) = (house.hns(), services(&house));
+/// The newer program reads the state of the running older one, and its `apply` replaces that without touching the network;
+/// `rollback` restores it.
+fn is_replaced_by(house: &House, newer_path: &str, newer: &[u8]) {
+    let (networks, running) = (house.hns(), services(house));
     let older = fs::read(house.machine.c(SERVICES_PROGRAM)).unwrap();
-    let newer = another_build(&house.machine);
-    let Some(msi) = msi(&house.machine, "0.2.0", &newer) else { return };
-
-    assert_eq!(msiexec(&house.machine, "/i", &msi), 0);
-    assert_eq!(services(&house), running, "the MSI stops no service");
-    assert!(fs::read(house.machine.c(SERVICES_PROGRAM)).unwrap() == older, "and leaves their program");
-    let newer_path = format!(r"C:\{PROGRAM}");
-    let status = house.machine.run_program(&newer_path, &["status", "-o", "json"]).json();
+    let status = house.machine.run_program(newer_path, &["status", "-o", "json"]).json();
     assert_eq!(status["generation"], 1, "the newer program reads what the older one wrote: {status:#}");
 
     let asked = house.read(r"test\hns.log").lines().count();
     let words = ["apply", "--yes", "-c", &house.config, "--release", &house.release, "-o", "ndjson"];
-    let said = house.machine.run_program(&newer_path, &words).exits(0).stdout;
+    let said = house.machine.run_program(newer_path, &words).exits(0).stdout;
     let lines: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(lines.last().unwrap()["generation"], 2, "{said}");
     let phases: Vec<_> =
@@ -128,7 +120,7 @@ fn msi_and_apply_replace_a_running_older_executable_without_touching_the_network
     assert_eq!(phases, without_drain);
     assert!(fs::read(house.machine.c(SERVICES_PROGRAM)).unwrap() == newer, "the services' program is the newer one");
     house.until_healthy();
-    assert!(services(&house).iter().all(|process| !running.contains(process)), "the services were restarted");
+    assert!(services(house).iter().all(|process| !running.contains(process)), "the services were restarted");
     assert_eq!(house.hns(), networks, "the same networks, with the same ids");
     let log = house.read(r"test\hns.log");
     let changes: Vec<_> = log.lines().skip(asked).filter(|line| !line.starts_with("GET ")).collect();
@@ -137,6 +129,38 @@ fn msi_and_apply_replace_a_running_older_executable_without_touching_the_network
     house.run("rollback --yes").exits(0);
     assert!(fs::read(house.machine.c(SERVICES_PROGRAM)).unwrap() == older, "the older program is restored");
     house.until_healthy();
+}
+
+#[test]
+fn the_program_of_a_newer_zip_replaces_a_running_older_one_without_touching_the_network() {
+    const UNPACKED: &str = r"C:\tools\calicoctl-win\calicoctl-win.exe";
+    let Some(house) = House::installed() else { return };
+    house.until_healthy();
+    let running = services(&house);
+    // The zip is unpacked over the one before.
+    for program in [fs::read(house.machine.exe()).unwrap(), another_build(&house.machine)] {
+        house.machine.file("tools/calicoctl-win/calicoctl-win.exe", program);
+        let status = house.machine.run_program(UNPACKED, &["status", "-o", "json"]).json();
+        assert_eq!(status["overall"], "Healthy", "{status:#}");
+    }
+    assert_eq!(services(&house), running, "unpacking stops no service");
+    is_replaced_by(&house, UNPACKED, &another_build(&house.machine));
+}
+
+#[test]
+fn msi_and_apply_replace_a_running_older_executable_without_touching_the_network() {
+    let Some(house) = House::installed() else { return };
+    house.until_healthy();
+    let running = services(&house);
+    let older = fs::read(house.machine.c(SERVICES_PROGRAM)).unwrap();
+    let newer = another_build(&house.machine);
+    let Some(msi) = msi(&house.machine, "0.2.0", &newer) else { return };
+
+    assert_eq!(msiexec(&house.machine, "/i", &msi), 0);
+    assert_eq!(services(&house), running, "the MSI stops no service");
+    assert!(fs::read(house.machine.c(SERVICES_PROGRAM)).unwrap() == older, "and leaves their program");
+    let newer_path = format!(r"C:\{PROGRAM}");
+    is_replaced_by(&house, &newer_path, &newer);
 
     let running = services(&house);
     assert_eq!(msiexec(&house.machine, "/x", &msi), 0);
