@@ -1,8 +1,8 @@
 //! Blocks that are run. Each page has a sandbox node of its own, and its blocks run there in order:
 //!
 //! - ```` ```powershell sandbox ````, also `sh` and `console`: the commands are run, and each must exit with 0, or with
-//!   the number of `exit=N`. The sandbox has a cluster, so `--kubeconfig FILE` is left out; so is `--sandbox DIR`. `HEX` is any
-//!   SHA-256.
+//!   the number of `exit=N`. The sandbox has a cluster, so `--kubeconfig FILE` is left out; so is `--sandbox DIR`. `HEX` is
+//!   the SHA-256 of the zip in the same command, if it is there, and else any.
 //! - ```` ```yaml file=node.yaml ````: this file is written before the next commands.
 //! - ```` ```text output ````: each line must be in what the commands of the block before have printed; `...` is any
 //!   text.
@@ -16,9 +16,11 @@
 //! | `<!-- sandbox file PATH: TEXT -->` | writes a file of the node; `../NAME` is one beside it |
 //! | `<!-- sandbox object RESOURCE NAME: JSON -->` | merges this into an object of the cluster |
 //! | `<!-- sandbox linux: VERSION -->` | updates Calico on the Linux nodes |
+//! | `<!-- sandbox flannel: vxlan -->` | installs Flannel, as SIG Windows' scripts do |
 //! | `<!-- sandbox bare machine: VERSION -->` | begins with a machine that has only containerd; kubelet and kube-proxy of this version are in a folder of that name |
 //! | `<!-- sandbox with: OPTIONS -->` | adds options to each command that has `-c` |
 
+use calicoctl_win::values::Sha256;
 use regex::Regex;
 use serde_json::Value;
 
@@ -27,6 +29,7 @@ use crate::docs::documents as pages;
 use crate::lab::Lab;
 use crate::read;
 use crate::stories::kubernetes::{bare, programs};
+use crate::stories::migrate::with_flannel;
 
 /// Runs the blocks of a page. Returns how many were run.
 ///
@@ -59,7 +62,7 @@ impl Page {
             self.shown.clear();
             for words in calls(block)? {
                 let with = if words.contains(" -c ") { self.with.as_str() } else { "" };
-                let output = self.lab.alone(&(words + with));
+                let output = self.lab.alone(&(self.with_digest(&words) + with));
                 if output.code != code {
                     return Err(format!("a command exits with {} and not {code}:\n{output}", output.code));
                 }
@@ -70,6 +73,13 @@ impl Page {
             missing.map_or(Ok(()), |line| Err(format!("nothing printed `{line}`:\n{}", self.shown)))?;
         }
         Ok(())
+    }
+
+    /// The words with the digest of the zip that they name.
+    fn with_digest(&self, words: &str) -> String {
+        let zip =
+            words.split(' ').find(|word| word.ends_with(".zip")).and_then(|zip| std::fs::read(self.lab.path(zip)).ok());
+        words.replace("HEX", zip.map_or_else(Sha256::unknown, |zip| Sha256::of(&zip)).as_str())
     }
 
     /// What a page does before its next block, without showing it.
@@ -93,6 +103,7 @@ impl Page {
                 let change = serde_json::from_str(rest).map_err(|error| error.to_string())?;
                 self.lab.edit_object(resource, name, |object| merge(object, &change));
             }
+            "flannel" => with_flannel(&self.lab),
             "bare" => {
                 self.lab = bare();
                 programs(&self.lab, rest);
@@ -129,7 +140,7 @@ fn calls(block: &Block) -> Result<Vec<String>, String> {
     };
     let own = Regex::new(r" --(?:kubeconfig|sandbox)[ =]\S+").unwrap();
     let calls = commands::own_calls(&block.language, &text)?;
-    Ok(calls.iter().map(|words| own.replace_all(words, "").replace("HEX", &"0".repeat(64))).collect())
+    Ok(calls.iter().map(|words| own.replace_all(words, "").into_owned()).collect())
 }
 
 /// Whether a line was printed; spaces do not count.
