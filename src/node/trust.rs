@@ -112,7 +112,13 @@ fn chain(file: &Path) -> io::Result<Vec<Result<PathBuf, PathBuf>>> {
         here.push(&part);
         let meta = match fs::symlink_metadata(&here) {
             Ok(meta) => meta,
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            // No file has a name that is too long, or that the system does not allow.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::InvalidFilename
+                ) =>
+            {
                 return Ok(found);
             }
             Err(error) => return Err(error),

@@ -220,10 +220,23 @@ fn check_trusted(node: Option<&dyn Node>, file: &Path) -> Result<()> {
 /// Reads a config document from a file.
 fn read_document(file: &Path) -> Result<Document> {
     let name = file.display().to_string();
-    let bytes =
-        std::fs::read(file).map_err(|error| unreadable(format!("cannot read the config {name}")).because(error))?;
+    let bytes = std::fs::read(file).map_err(|error| {
+        let shown: String = name.chars().take(MOST_OF_A_NAME).collect();
+        let rest = if shown.len() < name.len() { "…" } else { "" };
+        let fault = unreadable(format!("cannot read the config {shown}{rest}"));
+        let is_document = name.contains(['\n', '{']) || name.contains(": ");
+        let fault = if is_document { fault.hint(NO_FILE) } else { fault };
+        fault.because(error)
+    })?;
     document(name, &bytes)
 }
+
+/// The characters of a config's name that an error shows.
+const MOST_OF_A_NAME: usize = 100;
+
+/// What to do with a config that was given in place of its file.
+const NO_FILE: &str = "-c takes the path of a file: write the config to one, pipe it to -c -, or give single values \
+                       with --set PATH=VALUE";
 
 /// An empty document is an error: a failed write, or an empty pipe.
 fn document(name: String, bytes: &[u8]) -> Result<Document> {

@@ -162,11 +162,21 @@ fn a_file_that_is_not_a_config_is_refused() {
     "#);
 }
 
+/// A file's name has at most 255 characters.
+const TOO_LONG: &str = concat!(
+    "install -y -c ",
+    "nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn",
+    "nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn",
+    "nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn",
+);
+
 #[test]
 fn a_config_that_cannot_be_read_is_named() {
     let cases = [
         case("not there", "install -y -c nowhere.yaml", CONFIG, "ConfigUnreadable"),
         case("a folder", "install -y -c tmp", CONFIG, "ConfigUnreadable"),
+        case("too long", TOO_LONG, CONFIG, "ConfigUnreadable"),
+        case("no file", "install -y -c spec:{calico:{}}", CONFIG, "ConfigUnreadable"),
         case("empty", "install -y -c empty.yaml", CONFIG, "ConfigUnreadable"),
         case("empty stdin", "install -y -c -", CONFIG, "ConfigUnreadable"),
         case(
@@ -191,6 +201,16 @@ fn a_config_that_cannot_be_read_is_named() {
         caused by: (the system's own words)
         state: nothing was changed
         hint: give its path with -c, or make one with: calicoctl-win config init node.yaml
+    too long
+      error: cannot read the config nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn…
+        caused by: (the system's own words)
+        state: nothing was changed
+        hint: give its path with -c, or make one with: calicoctl-win config init node.yaml
+    no file
+      error: cannot read the config spec:{calico:{}}
+        caused by: (the system's own words)
+        state: nothing was changed
+        hint: -c takes the path of a file: write the config to one, pipe it to -c -, or give single values with --set PATH=VALUE
     empty
       error: the config empty.yaml is empty
         state: nothing was changed
