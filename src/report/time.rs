@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
 
 /// For example `2026-11-25 04:56 CET (3h 05m ago)`, or `2026-11-25 08:01:12 CET (in 4m 52s)`.
 pub fn at(time: Timestamp) -> String {
@@ -23,7 +23,8 @@ pub fn since(time: Timestamp) -> String {
 
 /// The same for two columns of a table: `2026-11-25 04:56 CET` and `3h 05m`.
 pub fn columns(time: Timestamp) -> [String; 2] {
-    let ago = Timestamp::now().duration_since(time).unsigned_abs();
+    // What has happened is not ahead: the clock was set back since, or a sandbox's own clock did not wait.
+    let ago = Timestamp::now().duration_since(time).max(SignedDuration::ZERO).unsigned_abs();
     [time.to_zoned(TimeZone::system()).strftime(MINUTE).to_string(), distance(ago)]
 }
 
@@ -69,6 +70,13 @@ mod tests {
         assert!(ago.contains(&zone) && ago.ends_with("(2h 01m ago)"), "{ago}");
         assert!(at(now + Duration::from_secs(7300)).contains(" (in 2h 01m)"));
     }
+
+    #[test]
+    fn what_has_happened_is_never_as_old_as_it_is_ahead() {
+        let later = Timestamp::now() + Duration::from_secs(7300);
+        assert_eq!(columns(later)[1], "0s");
+    }
+
     #[test]
     fn a_time_is_said_in_hours_and_minutes() {
         assert_eq!([1, 3600, 7801].map(minutes), ["1 min", "1 h", "2 h 11 min"]);
