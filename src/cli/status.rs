@@ -16,10 +16,9 @@ use crate::report::document::{NodeStatus, Overall, Problem, RunResult, ServiceSt
 use crate::report::time::at;
 use crate::run::Ending;
 use crate::run::app::App;
-use crate::run::node_status::{
-    NOT_STARTED, WITHDRAWN, detail, has_services, measure, no_new_pods, only_mixed_vni, settled,
-};
+use crate::run::node_status::{NOT_STARTED, WITHDRAWN, detail, measure, no_new_pods, only_mixed_vni, settled};
 use crate::run::records;
+use crate::run::unrecorded;
 use crate::values::joined;
 use crate::wait::{self, Wait};
 
@@ -258,10 +257,17 @@ fn text(status: &NodeStatus, app: &App) -> String {
             if told { String::new() } else { format!("Repair it: {repair}") }
         }
         (_, Overall::Degraded | Overall::Failed) => format!("Look closer: {}", app.command("logs")),
-        (_, Overall::NotInstalled) if has_services(status) => {
-            let import = app.command("config import --live --out node.yaml");
-            let (install, uninstall) = (app.command("install -c node.yaml"), app.command("uninstall"));
-            format!("Adopt it:\n  {import}\n  {install}\nOr remove it: {uninstall}")
+        (_, Overall::NotInstalled) if status.problems.iter().any(|problem| problem.id == "NotInstalledHere") => {
+            let says = |words: &str| status.problems.iter().any(|problem| problem.command == app.command(words));
+            let uninstall = app.command("uninstall");
+            if says(unrecorded::IMPORT) {
+                let (import, install) = (app.command(unrecorded::IMPORT), app.command("install -c node.yaml"));
+                format!("Adopt it:\n  {import}\n  {install}\nOr remove it: {uninstall}")
+            } else if says(unrecorded::INSTALL) {
+                format!("That records it again. Or remove it: {uninstall}")
+            } else {
+                String::new()
+            }
         }
         (_, Overall::Prepared) => format!("Make it a node: {}", app.command("apply -c FILE")),
         (_, Overall::NotInstalled) => format!("Install it: {}", app.command("install")),

@@ -54,6 +54,7 @@ mod stdin;
 pub(crate) mod trial;
 mod trusted_kubeconfigs;
 pub(crate) mod uninstall;
+pub(crate) mod unrecorded;
 pub(crate) mod verb;
 pub(crate) mod verify;
 

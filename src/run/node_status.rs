@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use super::app::App;
 use super::drift::drift;
 use super::verb::{PREPARE, RESUME};
-use super::{datastore, records};
+use super::{datastore, records, unrecorded};
 use crate::agent::cni_gate;
 use crate::agent::trial::Trial;
 use crate::agent::{self, Role};
@@ -81,9 +81,12 @@ pub(crate) fn measure(app: &mut App, node: &dyn Node) -> Result<NodeStatus> {
         steps = fill(app, node, &standing, receipt, &mut status)?;
     }
     let image = standing.image().filter(|_| status.run.is_none());
-    if image.is_none() && receipt.is_none() && standing.journal.is_none() && has_services(&status) {
-        let what = "Calico's services were installed by another program, such as Calico's scripts";
-        status.problem("NotInstalledHere", what, "config import --live --out node.yaml");
+    if image.is_none()
+        && receipt.is_none()
+        && standing.journal.is_none()
+        && let Some((what, command)) = unrecorded::recognised(node)?
+    {
+        status.problem("NotInstalledHere", what, command);
     }
     status.cni = cni(node, &standing, &status)?;
     let lost: Vec<String> = cni_gate::lost(node)?.iter().map(ToString::to_string).collect();
@@ -513,7 +516,9 @@ fn judge(status: &mut NodeStatus) {
         let ServiceStatus { name, state, .. } = &service;
         let role = Role::ALL.into_iter().find(|role| role.service() == name).map_or("node", Role::word);
         let logs = format!("logs --component {role}");
-        if state == "Stopped" {
+        // Without a record nothing says that it should run, unless it failed: the table of services shows that it does not.
+        let is_recorded = status.generation.is_some() || run.is_some() || service.failure.is_some();
+        if state == "Stopped" && is_recorded {
             let why = service.failure.as_ref().map_or_else(String::new, |why| format!(": {why}"));
             status.problem("ServiceStopped", format!("service {name} is stopped{why}"), &repair);
         } else if ["Starting", "Stopping", "Paused"].contains(&state.as_str()) {
@@ -601,11 +606,6 @@ fn judge_image(
 
 pub(crate) fn of_mixed_vni(MixedVni { node, cluster }: MixedVni) -> String {
     format!("VNI {node} here, {cluster} in FelixConfiguration: pods here reach no pod on nodes with VNI {cluster}")
-}
-
-/// Whether Windows has a service of Calico's.
-pub(crate) fn has_services(status: &NodeStatus) -> bool {
-    status.services.iter().any(|service| service.state != "Absent")
 }
 
 /// Whether waiting cannot change the result: the administrator decides about the VNI.

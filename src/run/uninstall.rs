@@ -31,7 +31,7 @@ use crate::fault::{Exit, Fault};
 use crate::item::Id;
 use crate::node::hns::Endpoint;
 use crate::node::{Node, STATE_DIR};
-use crate::paths::kubernetes as paths;
+use crate::paths::{default_root, kubernetes as paths};
 use crate::plan::order::{self, all_services};
 use crate::plan::show::{Adopted, Disposition, Plan};
 use crate::plan::{Step, Target};
@@ -88,6 +88,8 @@ pub(crate) struct RemovalOutcome {
     scripts_left: Vec<String>,
     /// The Node, if its kubelet is removed too.
     kubelet_of: Option<String>,
+    /// What is removed was found by its marks alone.
+    unrecorded: bool,
 }
 
 /// What an uninstall finds besides what the receipts record.
@@ -132,6 +134,7 @@ fn gather(args: &Uninstall, op: &mut Operation<'_>) -> Result<Removed> {
             removes_scripts: !found.theirs.is_empty(),
             restores_scripts: found.adopted == Some(Adopted::Restore),
             scripts_left: found.left.clone(),
+            unrecorded: standing.in_place().is_none() && standing.journal.is_none() && !found.marked.is_empty(),
             ..RemovalOutcome::of(op)
         },
         found,
@@ -177,8 +180,12 @@ impl Verb for Removed {
         if !self.is_nothing(&op.context.standing) || self.removal.purge {
             return Ok(None);
         }
-        let msg = "nothing to do: neither this tool nor Calico's scripts installed Calico here";
-        Ok(Some(Done { after: After::Leave, ..Done::nothing(None, msg.into()) }))
+        let mut msg = "nothing to do: neither this tool nor Calico's scripts installed Calico here".to_owned();
+        let root = default_root();
+        if op.node.disk(&root).is_dir() {
+            msg.push_str(&format!("; {root} stays, since no service shows whose it is"));
+        }
+        Ok(Some(Done { after: After::Leave, ..Done::nothing(None, msg) }))
     }
 
     fn show(&mut self, op: &mut Operation<'_>) -> Result<()> {
@@ -342,6 +349,9 @@ impl RemovalOutcome {
         let msg = match (applied.changed > 0, stays.is_empty()) {
             (true, _) if self.restores_scripts => "What Calico's scripts had installed is back; the rest is removed.",
             (true, true) if self.removes_scripts => "Calico is removed, and what Calico's scripts had installed.",
+            (true, true) if self.unrecorded => {
+                "Calico is removed, as far as its marks show; no receipt says what was here before."
+            }
             (true, true) => "Calico is removed; this machine is as it was before.",
             (true, false) => "Calico is removed; what is left here is named above.",
             (false, _) => "Nothing of Calico was left to remove.",

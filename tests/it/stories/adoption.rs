@@ -133,7 +133,7 @@ fn status_says_that_the_scripts_calico_runs_and_how_to_adopt_it() {
     let (_, end) = shown.split_once("OVERALL: ").unwrap();
     insta::assert_snapshot!(end, @r"
     NOT INSTALLED
-    ! Calico's services were installed by another program, such as Calico's scripts
+    ! Calico's scripts installed CalicoNode, CalicoFelix, CalicoConfd, CalicoUpgrade
         calicoctl-win config import --live --out node.yaml --sandbox node
      COMPONENT    STATE    DETAIL
      CalicoNode   Running  pid 3108
@@ -148,6 +148,97 @@ fn status_says_that_the_scripts_calico_runs_and_how_to_adopt_it() {
     ");
     let _there = lab.run("install -y").exits(0);
     assert_eq!(lab.healthy()["reasons"], Value::Array(vec![]));
+}
+
+/// What is left of an installation; the problem and the command of `status`.
+type Half = (&'static str, fn(&Lab), &'static str, &'static str);
+
+fn with_services(lab: &Lab, services: &str) {
+    lab.edit_yaml(|yaml| yaml.replace("services:\n", &format!("services:\n{services}")));
+}
+
+fn folder(lab: &Lab) {
+    lab.write("node/C/CalicoWindows/config.ps1", "$env:CALICO_NETWORKING_BACKEND=\"vxlan\"");
+}
+
+#[test]
+fn status_says_what_it_recognises_without_a_receipt_and_its_command_works() {
+    const HALVES: [Half; 5] = [
+        (
+            "CalicoNode is gone",
+            |lab| {
+                folder(lab);
+                with_services(lab, &nssm("CalicoFelix", "felix", "", Some(3104)));
+            },
+            "Calico's scripts installed CalicoFelix; there is no service CalicoNode",
+            "uninstall",
+        ),
+        (
+            "only CalicoNode is left, stopped",
+            |lab| {
+                folder(lab);
+                let secret = "        AppEnvironmentExtra: {type: multi-string, data: [PROXY_PASSWORD=s3cret]}\n";
+                with_services(lab, &nssm("CalicoNode", "node", "", None).replace(secret, ""));
+            },
+            "Calico's scripts installed CalicoNode",
+            "config import --live --out node.yaml",
+        ),
+        (
+            "one is neither's",
+            |lab| {
+                let own = r"    definition:
+      displayName: Calico Windows Agent
+      description: by hand
+      imagePath: C:\tools\agent.exe
+      account: LocalSystem
+      start: auto
+";
+                with_services(lab, &format!("  CalicoNode:\n{own}"));
+            },
+            "neither this program nor Calico's scripts installed CalicoNode",
+            "explain NotInstalledHere",
+        ),
+        (
+            "only the folder is left",
+            folder,
+            r"C:\CalicoWindows is here, without a service of Calico: install replaces it, and keeps what was in it",
+            "install",
+        ),
+        (
+            "the receipts of this program are gone",
+            |lab| {
+                let _there = lab.run("install -y").exits(0);
+                std::fs::remove_dir_all(lab.on_node("C/ProgramData/calicoctl-win")).unwrap();
+            },
+            "this program installed CalicoNode, CalicoFelix, and no receipt records it",
+            "install -c FILE",
+        ),
+    ];
+    for (what, breaks, says, command) in HALVES {
+        let lab = Lab::node();
+        breaks(&lab);
+        lab.write("FILE", "spec: {}\n");
+        let status = lab.run("status -o json").exits(16).json();
+        let problems = status["problems"].as_array().unwrap();
+        assert_eq!(problems.len(), 1, "{what}: {status:#}");
+        let (message, shown) = (&problems[0]["message"], &problems[0]["command"]);
+        assert_eq!(message, says, "{what}");
+        let shown = shown.as_str().unwrap().trim_end_matches(" --sandbox node");
+        assert_eq!(shown, format!("calicoctl-win {command}"), "{what}");
+        let uninstalled = lab.copy();
+        let yes = if ["install", "uninstall"].iter().any(|verb| command.starts_with(verb)) { " -y" } else { "" };
+        let _works = lab.run(&format!("{command}{yes}")).exits(0);
+        let gone = uninstalled.run("uninstall -y").exits(0).stdout;
+        assert!(!gone.contains("as it was before"), "{what}: {gone}");
+        match what {
+            "only the folder is left" => assert!(gone.contains(r"C:\CalicoWindows stays"), "{gone}"),
+            "the receipts of this program are gone" => {
+                assert!(gone.contains("as far as its marks show"), "{gone}");
+                assert_eq!(lab.status()["overall"], "Healthy");
+            }
+            _ => {}
+        }
+    }
 }
 
 #[test]
