@@ -1001,8 +1001,8 @@ impl Node for SandboxNode {
             hook(self)?;
         }
         let mut model = self.model()?;
-        model.boot_time = self.now();
-        model.boot_id = format!("boot-{}", model.boot_time.as_second());
+        let time = self.now();
+        model.boots(format!("boot-{}", time.as_second()), time);
         self.yaml.borrow_mut().write(model)
     }
 }

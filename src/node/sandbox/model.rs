@@ -100,8 +100,12 @@ pub struct Model {
     pub unread: BTreeMap<Part, String>,
     #[serde(default)]
     pub adapters: Vec<NodeAdapter>,
+    /// The active store: what works now.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub routes: BTreeMap<Cidr, Route>,
+    /// The persistent store, from which Windows fills the active one when it starts.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub persistent_routes: BTreeMap<Cidr, Route>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub networks: BTreeMap<Name, NodeNetwork>,
     /// How many of the next networks of a name version 2 of HNS will not show.
@@ -384,6 +388,19 @@ pub struct OpenFile {
 }
 
 impl Model {
+    /// What a boot does to the machine itself. Of the routes it has only the persistent ones again, and none on an adapter
+    /// that has a vSwitch: such an adapter has no IP.
+    pub fn boots(&mut self, id: String, time: Timestamp) {
+        (self.boot_id, self.boot_time) = (id, time);
+        let has_ip = |route: &Route| {
+            let mut adapters =
+                self.adapters.iter().filter(|a| Name::new(a.name.as_str()) == Name::new(&*route.interface));
+            adapters.any(|adapter| !adapter.addresses.is_empty() || adapter.arriving.is_some())
+        };
+        let persistent = self.persistent_routes.iter().filter(|(_, route)| has_ip(route));
+        self.routes = persistent.map(|(prefix, route)| (*prefix, route.clone())).collect();
+    }
+
     pub fn facts(&self) -> NodeFacts {
         let mut facts = NodeFacts {
             host_name: self.host_name.clone(),

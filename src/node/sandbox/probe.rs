@@ -26,7 +26,10 @@ impl SandboxNode {
                 (none || self.is(Quirk::FirewallLosesProfiles)).then_some(win32::NOT_FOUND)
             }
             Probe::FindEvent(_) => self.is(Quirk::EventLogForgets).then_some(win32::NOT_FOUND),
-            Probe::FindPersistentRoute(_) => refused(Quirk::RoutesPersist, win32::NOT_FOUND, self),
+            Probe::FindPersistentRoute(address) => {
+                let found = self.look()?.persistent_routes.keys().any(|prefix| prefix.addr() == *address);
+                (!found).then_some(win32::NOT_FOUND)
+            }
             Probe::ReuseHeldName(name) => {
                 self.edit(|model| {
                     model.services.remove(&Name::new(name.as_str()));
@@ -59,6 +62,13 @@ impl SandboxNode {
             (Id::Network(_), None) if self.is(Quirk::AddressesStayAway) => self.edit(|model| {
                 for adapter in &mut model.adapters {
                     adapter.addresses.clear();
+                }
+                Ok(())
+            }),
+            (Id::Route(prefix), _) if self.is(Quirk::RoutesPersist) => self.edit(|model| {
+                match model.routes.get(prefix) {
+                    Some(route) => drop(model.persistent_routes.insert(*prefix, route.clone())),
+                    None => drop(model.persistent_routes.remove(prefix)),
                 }
                 Ok(())
             }),

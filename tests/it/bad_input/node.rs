@@ -85,7 +85,7 @@ fn an_invalid_node_yaml_is_refused_with_the_line() {
         state: nothing was changed
         hint: fix node.yaml (docs/sandbox.md explains its fields), or give --sandbox a new folder
     misspelt field
-      error: node/node.yaml is not a sandbox node: unknown field `elevatd`, expected one of `apiVersion`, `kind`, `hostName`, `os`, `elevated`, `bootId`, `bootTime`, `runtime`, `hns`, `switchSeconds`, `hnsBusy`, `cloud`, `linuxCalico`, `pendingReboot`, `tls`, `unread`, `adapters`, `routes`, `networks`, `unseenNetworks`, `firewall`, `services`, `serviceGroups`, `registry`, `processes`, `openFiles`, `acls`, `silent`, `bgpSessions`, `events`, `kubeProxy`, `aclsIgnored`, `missingImages`, `faults` at line 11, column 1
+      error: node/node.yaml is not a sandbox node: unknown field `elevatd`, expected one of `apiVersion`, `kind`, `hostName`, `os`, `elevated`, `bootId`, `bootTime`, `runtime`, `hns`, `switchSeconds`, `hnsBusy`, `cloud`, `linuxCalico`, `pendingReboot`, `tls`, `unread`, `adapters`, `routes`, `persistentRoutes`, `networks`, `unseenNetworks`, `firewall`, `services`, `serviceGroups`, `registry`, `processes`, `openFiles`, `acls`, `silent`, `bgpSessions`, `events`, `kubeProxy`, `aclsIgnored`, `missingImages`, `faults` at line 11, column 1
         while trying to: open the sandbox node
         state: nothing was changed
         hint: fix node.yaml (docs/sandbox.md explains its fields), or give --sandbox a new folder

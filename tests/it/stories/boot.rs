@@ -16,9 +16,8 @@ const CONF: &str = "C/Program Files/containerd/cni/conf/10-calico.conf";
 pub fn power_returns(lab: &Lab) {
     lab.edit_yaml(|yaml| {
         let mut model: Model = serde_yaml::from_str(yaml).unwrap();
-        model.boot_id = "the next boot".into();
         // After every time that a run recorded, whatever its clock.
-        model.boot_time = "2099-01-02T15:04:05Z".parse().unwrap();
+        model.boots("the next boot".into(), "2099-01-02T15:04:05Z".parse().unwrap());
         for name in ["CalicoNode", "CalicoFelix"] {
             model.services.get_mut(&Name::new(name)).unwrap().pid = None;
         }

@@ -2,6 +2,7 @@
 
 use calicoctl_win::node::sandbox::model::{Model, Name};
 
+use super::boot::power_returns;
 use crate::lab::Lab;
 
 /// A node with this in its `node.yaml`.
@@ -122,6 +123,56 @@ fn g7_the_metadata_routes_of_the_clouds_outlive_an_uninstall() {
         assert_eq!(routes(&lab)[prefix]["interface"], "vEthernet (Ethernet)", "{cloud}");
         let removed = lab.run("uninstall -y").exits(0);
         assert_eq!(routes(&lab)[prefix], before, "{cloud}: {removed}");
+    }
+}
+
+/// The active store, which Windows uses and forgets when it stops, and the persistent one, with which it starts. `route -p`
+/// and `New-NetRoute` write both; DHCP writes only the first.
+fn stores(lab: &Lab) -> [serde_json::Value; 2] {
+    let model: serde_json::Value = serde_yaml::from_str(&lab.read("node.yaml")).unwrap();
+    ["routes", "persistentRoutes"].map(|store| model[store].clone())
+}
+
+#[test]
+fn g7_the_metadata_routes_are_right_in_both_stores_after_every_step() {
+    for (cloud, prefix) in CLOUDS {
+        for persists in [false, true] {
+            let lab = on_cloud((cloud, prefix));
+            if persists {
+                lab.edit_yaml(|yaml| {
+                    let (_, routes) = yaml.split_once("\nroutes:").unwrap();
+                    let routes = routes.lines().nth(1).unwrap();
+                    format!("{yaml}persistentRoutes:\n{routes}\n")
+                });
+            }
+            let [before, persistent] = stores(&lab);
+            assert_eq!(persistent.is_object(), persists, "{persistent}");
+            let mut on_the_vswitch = before.clone();
+            on_the_vswitch[prefix]["interface"] = "vEthernet (Ethernet)".into();
+            let works = |when: &str| {
+                let now = stores(&lab);
+                assert_eq!(now, [on_the_vswitch.clone(), persistent.clone()], "{cloud}, {persists}: {when}");
+            };
+            let _installed = lab.run("install -y").exits(0);
+            works("after the install");
+            power_returns(&lab);
+            let [active, _] = stores(&lab);
+            assert!(active.is_null(), "a boot takes all of them: {active}");
+            let _scm = lab.run("service start").exits(0);
+            works("after a boot");
+            let _changed = lab.run("reconfigure -y --set calicoNetwork.vxlan.vxlanVNI=5000").exits(0);
+            works("after another VNI");
+            let _removed = lab.run("uninstall -y").exits(0);
+            assert_eq!(stores(&lab), [before.clone(), persistent.clone()], "{cloud}, {persists}: after the uninstall");
+            lab.edit_yaml(|yaml| {
+                let mut model: Model = serde_yaml::from_str(yaml).unwrap();
+                model.boots("without Calico".into(), model.boot_time);
+                serde_yaml::to_string(&model).unwrap()
+            });
+            let [active, kept] = stores(&lab);
+            assert_eq!(active, persistent, "{cloud}, {persists}: after a boot without Calico, what was persistent");
+            assert_eq!(kept, persistent, "{cloud}, {persists}");
+        }
     }
 }
 

@@ -18,6 +18,17 @@ fn to_clouds(house: &House) -> Vec<String> {
     CLOUDS.map(fields).to_vec()
 }
 
+/// Where `route -p` keeps routes, and where `New-NetRoute` does.
+const PERSISTENT: [&str; 2] = [
+    r"HKLM\SYSTEM\CurrentControlSet\Services\Tcpip\Parameters\PersistentRoutes",
+    r"HKLM\SYSTEM\CurrentControlSet\Control\Nsi\{eb004a00-9b1a-11d4-9123-0050047759bc}\16",
+];
+
+/// What the persistent store has.
+fn persistent(house: &House) -> Vec<String> {
+    PERSISTENT.map(|key| house.machine.run_program("reg", &["query", key]).stdout).to_vec()
+}
+
 /// As a start of Windows does with routes that are not persistent: the agents of the clouds add theirs to the adapter that
 /// they know, which has no address any more.
 fn forget_routes(house: &House) {
@@ -35,6 +46,11 @@ fn the_routes_to_a_clouds_services_are_there_after_every_change_and_as_before_af
     let gateway = "0.0.0.0/0\t7\t10.20.0.1\t0\n";
     fs::write(file, format!("{gateway}169.254.169.254/32\t7\t10.20.0.1\t15\n168.63.129.16/32\t7\t10.20.0.1\t1\n"))
         .unwrap();
+    // One of them is in both stores.
+    let route = "169.254.169.254,255.255.255.255,10.20.0.1,15";
+    house.machine.run_program("reg", &["add", PERSISTENT[0], "/v", route, "/d", "", "/f"]).exits(0);
+    let kept = persistent(&house);
+    assert!(kept[0].contains(route), "{kept:?}");
     let before = to_clouds(&house);
     assert_eq!(before, ["7 10.20.0.1 15", "7 10.20.0.1 1"]);
 
@@ -44,6 +60,7 @@ fn the_routes_to_a_clouds_services_are_there_after_every_change_and_as_before_af
             found.iter().all(|route| !route.is_empty()).then_some(found)
         });
         assert!(found.iter().all(|route| !route.starts_with("7 ") && route.contains("10.20.0.1")), "{when}: {found:?}");
+        assert_eq!(persistent(house), kept, "{when}");
     };
     house.install();
     house.until_healthy();
@@ -61,4 +78,5 @@ fn the_routes_to_a_clouds_services_are_there_after_every_change_and_as_before_af
 
     house.run("uninstall -y").exits(0);
     assert_eq!(to_clouds(&house), before, "after the uninstall");
+    assert_eq!(persistent(&house), kept, "after the uninstall");
 }
