@@ -29,6 +29,20 @@ pub fn has_joined(node: &dyn Node) -> bool {
     })
 }
 
+/// How somebody who may list certificate requests finds kubelet's.
+const FIND: &str = "kubectl get csr --field-selector spec.signerName=kubernetes.io/kube-apiserver-client-kubelet";
+
+/// What is wrong if neither this run's user nor kubelet's bootstrap token may list certificate requests.
+pub fn unseen() -> Fault {
+    let what =
+        "kubelet waited for its certificate, and neither this user nor the bootstrap token may list the requests";
+    let hint = format!(
+        "bind the token's group to the ClusterRole system:node-bootstrapper: kubeadm's binding is \
+         kubeadm:kubelet-bootstrap\nto see the requests, with the right to list them: {FIND}"
+    );
+    Fault::new(Exit::VerifyFailed, "JoinPending", what).hint(hint)
+}
+
 /// What is wrong with kubelet's certificate request; none if it is approved.
 pub fn trouble(request: &CertificateRequest) -> Option<Fault> {
     let name = &request.name;
@@ -54,12 +68,13 @@ pub fn trouble(request: &CertificateRequest) -> Option<Fault> {
 pub(super) struct Joining<'a> {
     object: &'a NodeObject,
     asked: Option<Duration>,
-    told: String,
+    /// The request that was named; empty if its name is not known.
+    told: Option<String>,
 }
 
 impl<'a> Joining<'a> {
     pub fn new(object: &'a NodeObject) -> Self {
-        Self { object, asked: None, told: String::new() }
+        Self { object, asked: None, told: None }
     }
 
     /// Looks again, `elapsed` after the wait began. A cluster that does not answer has nothing to tell.
@@ -73,15 +88,23 @@ impl<'a> Joining<'a> {
         if !ours || has_joined(node) {
             return;
         }
-        let Ok(Some(CertificateRequest { name, state: RequestState::Pending })) = self.object.certificate_request()
-        else {
-            return;
+        let (name, message) = match self.object.certificate_request(node) {
+            Ok(Some(CertificateRequest { name, state: RequestState::Pending })) => {
+                let approve = format!("kubectl certificate approve {name}");
+                (name, format!("kubelet waits for its certificate; to let it join: {approve}"))
+            }
+            Err(error) if Fault::id_of(&error) == "ClusterForbidden" => {
+                let message = format!(
+                    "kubelet waits for its certificate; this user may not list the requests, so find the pending one of \
+                     this node and approve it: {FIND}; kubectl certificate approve NAME"
+                );
+                (String::new(), message)
+            }
+            _ => return,
         };
-        if name != self.told {
-            let message =
-                format!("kubelet waits for its certificate; to let it join: kubectl certificate approve {name}");
+        if self.told.as_ref() != Some(&name) {
             events(Event::Warning { id: "JoinPending", message });
-            self.told = name;
+            self.told = Some(name);
         }
     }
 }

@@ -11,12 +11,15 @@ use serde::{Deserialize, Serialize};
 
 use super::cancel;
 use crate::agent::cni_gate;
+use crate::calico::kubeconfig::{self, NodeCredentials};
 use crate::cluster::{self, CertificateRequest, Cluster, DrainOptions, DrainPlan, PodOnNode};
 use crate::fault::{Exit, Fault};
 use crate::item::{Id, State, World};
 use crate::node::Node;
 use crate::node::hns::Endpoint;
+use crate::paths::kubernetes as paths;
 use crate::report::event::{Event, Sink};
+use crate::values::WinPath;
 
 /// How long pods may take to end unless a drain sets another limit.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -55,13 +58,16 @@ pub struct NodeObject {
     limit: Duration,
     /// Why the cluster did not answer, once it did not: notes on the Node are not worth a second wait.
     silent: RefCell<Option<String>>,
+    /// The login with which its kubelet joins, also after a rollback removed it from the machine.
+    bootstrap: RefCell<Option<NodeCredentials>>,
 }
 
 impl NodeObject {
     /// With the cluster, if it was found. `limit`: how long pods may take to end.
     pub fn new(name: &str, cluster: Result<Cluster>, limit: Option<Duration>) -> Self {
         let cluster = cluster.map_err(|error| format!("{error:#}"));
-        Self { name: name.to_owned(), cluster, limit: limit.unwrap_or(LIMIT), silent: RefCell::default() }
+        let (name, limit) = (name.to_owned(), limit.unwrap_or(LIMIT));
+        Self { name, cluster, limit, silent: RefCell::default(), bootstrap: RefCell::default() }
     }
 
     /// Without a Node: nothing can be asked.
@@ -115,8 +121,13 @@ impl NodeObject {
     ///
     /// # Errors
     /// When the cluster cannot be asked, or refuses.
-    pub fn certificate_request(&self) -> Result<Option<CertificateRequest>> {
-        self.while_it_answers(|cluster| cluster.certificate_request(&self.name))
+    pub fn certificate_request(&self, node: &dyn Node) -> Result<Option<CertificateRequest>> {
+        let file = std::fs::read_to_string(node.disk(&WinPath::known(paths::BOOTSTRAP_CONF)));
+        if let Ok(login) = file.map_err(Error::from).and_then(|text| kubeconfig::parse(&text)) {
+            *self.bootstrap.borrow_mut() = Some(login);
+        }
+        let bootstrap = self.bootstrap.borrow();
+        self.while_it_answers(|cluster| cluster.certificate_request(&self.name, bootstrap.as_ref()))
     }
 
     fn while_it_answers<T>(&self, ask: impl FnOnce(&Cluster) -> Result<T>) -> Result<T> {

@@ -69,13 +69,24 @@ impl Cluster {
         }
     }
 
-    /// The last request of a Node's kubelet for a client certificate; none if there is none.
+    /// The last request of a Node's kubelet for a client certificate; none if there is none. If this user may not list
+    /// them, `bootstrap` is asked, kubelet's own login until then: it must see its request, so the ClusterRole
+    /// `system:node-bootstrapper` lets it (bootstrappolicy/policy.go of kubernetes/kubernetes).
     ///
     /// # Errors
-    /// When the cluster does not answer, or refuses.
-    pub fn certificate_request(&self, node: &str) -> Result<Option<CertificateRequest>> {
+    /// When the cluster does not answer, or refuses both.
+    pub fn certificate_request(
+        &self,
+        node: &str,
+        bootstrap: Option<&NodeCredentials>,
+    ) -> Result<Option<CertificateRequest>> {
         let wanted = format!("system:node:{node}");
-        let mut found: Vec<CertificateSigningRequest> = self.list(REQUESTS)?;
+        let mut found: Vec<CertificateSigningRequest> = match (self.list(REQUESTS), bootstrap) {
+            (Err(refused), Some(bootstrap)) if Fault::id_of(&refused) == "ClusterForbidden" => {
+                self.runtime.block_on(self.as_node(bootstrap)?.list(REQUESTS)).map_err(|_| refused)?
+            }
+            (answer, _) => answer?,
+        };
         found.retain(|request| {
             let pem = String::from_utf8_lossy(&request.spec.request.0).into_owned();
             request.spec.signer_name == SIGNER && x509::requested_name(&pem).as_deref() == Some(wanted.as_str())

@@ -478,7 +478,7 @@ impl Configured<'_> {
         let (object, terms) = (planned.object(op), Terms { cluster_vni, ..planned.terms(op) });
         let joined = prepared.resolved.settings.kubernetes_node.is_none() || has_joined(op.node);
         let applied = planned.apply(op, &object, Some(about), &proof, terms);
-        let applied = applied.map_err(|error| kubernetes::explain(op, &planned.name, joined, error));
+        let applied = applied.map_err(|error| kubernetes::explain(op, &object, joined, error));
         if applied.is_err() && prepared.made_secret {
             // Another node may use the secret already, so it is not ours to delete.
             let secret = about.token_secret.as_deref().unwrap_or_default();

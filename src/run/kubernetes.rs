@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::context::Operation;
 use super::login::on_this_machine;
 use crate::apply::joining::{self, has_joined};
+use crate::apply::node_object::NodeObject;
 use crate::apply::standing::Standing;
 use crate::apply::store;
 use crate::calico::kubernetes::{self, BootstrapToken, Joining, program, program_path};
@@ -366,16 +367,17 @@ fn bootstrap(node: &dyn Node, cluster: &Cluster, token: Option<BootstrapToken>) 
 
 /// A better error for a change that failed because kubelet could not join; the given one if that is not so. `joined`:
 /// kubelet had a login before.
-pub(crate) fn explain(op: &Operation<'_>, node_name: &str, joined: bool, error: anyhow::Error) -> anyhow::Error {
+pub(crate) fn explain(op: &Operation<'_>, object: &NodeObject, joined: bool, error: anyhow::Error) -> anyhow::Error {
     if joined || !matches!(Fault::id_of(&error), "NetworkNotMade" | "NodeStartupFailed" | "ServiceNotSteady") {
         return error;
     }
-    let request = op.context.cluster(op.node).and_then(|cluster| cluster.certificate_request(node_name));
-    match request {
-        Ok(Some(request)) => match joining::trouble(&request) {
-            Some(fault) => error.context(fault),
-            None => error,
-        },
-        _ => error,
+    let trouble = match object.certificate_request(op.node) {
+        Ok(Some(request)) => joining::trouble(&request),
+        Err(refused) if Fault::id_of(&refused) == "ClusterForbidden" => Some(joining::unseen()),
+        _ => None,
+    };
+    match trouble {
+        Some(fault) => error.context(fault),
+        None => error,
     }
 }

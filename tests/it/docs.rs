@@ -260,10 +260,11 @@ fn every_command_in_a_hint_is_one_that_the_program_has() {
 }
 
 /// Options of other programs in the texts.
-const OTHER_PROGRAMS: [&str; 49] = [
+const OTHER_PROGRAMS: [&str; 50] = [
     // kubectl, kubeadm and calicoctl
     "--client",
     "--clusterrole",
+    "--field-selector",
     "--print-join-command",
     "--raw",
     "--resource",

@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn a_request_is_approved_by_the_cluster_or_by_a_person_or_denied() {
         let (_dir, embedded, client) = cluster();
-        let state = || client.certificate_request("win-b2").unwrap().map(|request| request.state);
+        let state = || client.certificate_request("win-b2", None).unwrap().map(|request| request.state);
         assert_eq!(state(), None);
         assert!(matches!(embedded.admit(GOOD, "win-b2", 4000).unwrap(), Admission::Issued(_)));
         assert_eq!(state(), Some(RequestState::Approved));
@@ -226,13 +226,13 @@ mod tests {
             let Admission::Pending(name) = embedded.admit(GOOD, "win-c3", process).unwrap() else {
                 panic!("{process}")
             };
-            let request = client.certificate_request("win-c3").unwrap().unwrap();
+            let request = client.certificate_request("win-c3", None).unwrap().unwrap();
             assert_eq!((&request.name, request.state), (&name, RequestState::Pending));
             let path = format!("/apis/{GROUP}/v1/certificatesigningrequests/{name}/approval");
             let condition = json!({"type": kind, "status": "True", "reason": "byHand", "message": "as Dana said"});
             let decided = json!({"status": {"conditions": [condition]}});
             embedded.as_admin(&Method::PATCH, &path, Some(&decided)).unwrap();
-            client.certificate_request("win-c3").unwrap().unwrap().state
+            client.certificate_request("win-c3", None).unwrap().unwrap().state
         };
         assert_eq!(decide(4004, "Denied"), RequestState::Denied("as Dana said".into()));
         let denied = embedded.admit(GOOD, "win-c3", 4004).unwrap();

@@ -4,6 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
+use super::restart::with_ops;
 use crate::lab::{Lab, Output};
 
 const REQUESTS: &str = "certificatesigningrequests.certificates.k8s.io";
@@ -344,25 +345,49 @@ kind: KubeletConfiguration
     assert!(is_ready(&lab, "win-a1"));
 }
 
-#[test]
-fn a_certificate_that_nobody_approves_is_named_while_the_run_waits() {
-    let lab = bare();
+/// A machine that kubeadm's controller does not let join, `apply` by a user with the rights of `docs/rbac.yaml`, which has
+/// none for certificate requests: its warnings about them, and its error.
+fn unapproved(lab: &Lab) -> (Vec<String>, Value) {
+    with_ops(lab);
     lab.remove_objects(|kind, object| {
         kind == "clusterrolebindings.rbac.authorization.k8s.io"
             && object["metadata"]["name"] == "kubeadm:node-autoapprove-bootstrap"
     });
     let before = lab.picture_without_state();
-    let failed = lab.run("apply -c node.yaml -y -o ndjson").ndjson();
+    let lines = lab.run("apply -c node.yaml -y -o ndjson --kubeconfig ops.yaml").exits(11).ndjson();
+    lab.picture_without_state().same_as(&before);
+    let warned = lines.iter().filter(|line| line["id"] == "JoinPending" && line["type"] == "diagnostic");
+    let warned = warned.map(|line| line["message"].as_str().unwrap().to_owned()).collect();
+    (warned, lines.last().unwrap()["error"].clone())
+}
+
+/// By the bootstrap token: kubelet must see its own request.
+#[test]
+fn a_certificate_that_nobody_approves_is_named_while_the_run_waits() {
+    let lab = bare();
+    let (warned, error) = unapproved(&lab);
     let requests = lab.objects().into_iter().filter(|found| found.0 == REQUESTS);
     let requests: Vec<String> = requests.map(|found| found.1).collect();
     let [request] = requests.as_slice() else { panic!("{requests:?}") };
-    let warned = failed.iter().filter(|line| line["id"] == "JoinPending" && line["type"] == "diagnostic").count();
-    let told = format!("kubectl certificate approve {request}");
-    let named = failed.iter().any(|line| line["message"].as_str().is_some_and(|message| message.contains(&told)));
-    assert!(warned == 1 && named, "{failed:#?}");
-    let error = &failed.last().unwrap()["error"];
+    let [message] = warned.as_slice() else { panic!("{warned:?}") };
+    assert!(message.contains(&format!("kubectl certificate approve {request}")), "{message}");
     assert!(error["id"] == "JoinPending" && error["what"].as_str().unwrap().contains(request), "{error:#}");
-    lab.picture_without_state().same_as(&before);
+}
+
+/// kubelet itself never sees the certificate that such a token requests.
+#[test]
+fn a_token_that_may_only_request_is_named_too() {
+    let lab = bare();
+    lab.edit_object("clusterroles.rbac.authorization.k8s.io", "kubeadm:kubelet-bootstrap", |role| {
+        role["rules"][0]["verbs"] = json!(["create"]);
+    });
+    let (warned, error) = unapproved(&lab);
+    insta::assert_snapshot!(warned.join("\n"), @"kubelet waits for its certificate; this user may not list the requests, so find the pending one of this node and approve it: kubectl get csr --field-selector spec.signerName=kubernetes.io/kube-apiserver-client-kubelet; kubectl certificate approve NAME");
+    insta::assert_snapshot!(format!("{}\n{}", error["what"].as_str().unwrap(), error["hint"].as_str().unwrap()), @r"
+    kubelet waited for its certificate, and neither this user nor the bootstrap token may list the requests
+    bind the token's group to the ClusterRole system:node-bootstrapper: kubeadm's binding is kubeadm:kubelet-bootstrap
+    to see the requests, with the right to list them: kubectl get csr --field-selector spec.signerName=kubernetes.io/kube-apiserver-client-kubelet
+    ");
 }
 
 #[test]

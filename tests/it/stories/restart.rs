@@ -14,11 +14,17 @@ use crate::lab::Lab;
 const VNI: &str = "reconfigure -y --kubeconfig ops.yaml --set spec.calicoNetwork.vxlan.vxlanVNI=5000";
 const MARK: &str = "calicoctl-win/cordoned-by";
 
-/// A node on which Calico is installed, and `ops.yaml` of a user with only the rights of `docs/rbac.yaml`: an
-/// administrator of `system:masters` is never refused.
+/// A node on which Calico is installed, and [`with_ops`].
 fn installed() -> Lab {
     let lab = Lab::installed();
-    let cluster = cluster(&lab);
+    with_ops(&lab);
+    lab
+}
+
+/// Makes `ops.yaml` of a user with only the rights of `docs/rbac.yaml`: an administrator of `system:masters` is never
+/// refused.
+pub fn with_ops(lab: &Lab) {
+    let cluster = cluster(lab);
     lab.write("ops.yaml", cluster.kubeconfig_of("ops", Some("calicoctl-win")).unwrap());
     for document in rights_manifest(None).split("---\n") {
         let object: Value = serde_yaml::from_str(document).unwrap();
@@ -32,7 +38,6 @@ fn installed() -> Lab {
         let path = format!("/apis/rbac.authorization.k8s.io/v1{place}/{plural}");
         cluster.as_admin(&Method::POST, &path, Some(&object)).unwrap();
     }
-    lab
 }
 
 pub fn cluster(lab: &Lab) -> EmbeddedCluster {
