@@ -12,6 +12,7 @@ mod lab;
 mod layering;
 mod links;
 mod matrix;
+mod mirror;
 mod powershell;
 #[cfg(target_os = "linux")]
 mod real;

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::restart::with_ops;
 use crate::lab::{Lab, Output};
+use crate::mirror::Mirror;
 
 const REQUESTS: &str = "certificatesigningrequests.certificates.k8s.io";
 
@@ -97,6 +98,83 @@ fn preflight_tries_the_token_and_where_the_programs_come_from() {
     lab.write("token", TOKEN);
     fs::rename(lab.path("v1.36.2"), lab.path("elsewhere")).unwrap();
     assert!(checked("")[1].starts_with("fail: there is no kubelet.exe in v1.36.2"), "{:?}", checked(""));
+}
+
+/// A mirror with the programs of a version, and a config that downloads them from there and pins `kubelet` and kube-proxy's
+/// own digest.
+fn from_mirror(lab: &Lab, kubelet: Option<&str>) -> Mirror {
+    const VERSION: &str = "v1.36.2";
+    // More than the program reads of a response at once.
+    let bytes =
+        |name: &str| format!("Stand-in for Kubernetes Windows {VERSION}, {name}\n{}", "x".repeat(3 << 20)).into_bytes();
+    let [first, second] = ["kubelet.exe", "kube-proxy.exe"].map(bytes);
+    let mirror = Mirror::of(&[("v1.36.2/kubelet.exe", &first), ("v1.36.2/kube-proxy.exe", &second)]);
+    let digest = |bytes: &[u8]| calicoctl_win::values::Sha256::of(bytes).to_string();
+    let kubelet = kubelet.map_or_else(|| digest(&first), str::to_owned);
+    let source = format!(
+        "source: {{urlTemplate: '{}/{{version}}', kubeletSHA256: {kubelet}, kubeProxySHA256: {}}}",
+        mirror.url,
+        digest(&second)
+    );
+    config(lab, VERSION, "  transport: {retries: 0}\n");
+    let text = fs::read_to_string(lab.path("node.yaml")).unwrap();
+    lab.write("node.yaml", text.replace("source: {path: v1.36.2}", &source));
+    mirror
+}
+
+#[test]
+fn programs_of_a_url_are_downloaded_once_and_their_pinned_digests_suffice() {
+    let lab = bare();
+    let mirror = from_mirror(&lab, None);
+    let _installed = apply(&lab).exits(0);
+    assert!(is_ready(&lab, "win-a1"));
+    let asked = mirror.asked();
+    let whole: Vec<&str> = asked.iter().map(String::as_str).filter(|asked| !asked.ends_with(" 0-0")).collect();
+    assert_eq!(whole, ["v1.36.2/kubelet.exe", "v1.36.2/kube-proxy.exe"], "no digest next to them is asked for");
+    assert_eq!(apply(&lab).exits(0).json()["changed"], false);
+    assert_eq!(mirror.asked(), [""; 0]);
+}
+
+#[test]
+fn a_program_of_a_url_with_another_digest_is_refused_and_nothing_is_changed() {
+    let lab = bare();
+    let mirror = from_mirror(&lab, Some(&sha256("what the admin expects")));
+    let before = lab.picture_without_state();
+    let result = apply(&lab).exits(6).json();
+    let error = &result["error"];
+    assert_eq!((&error["id"], &result["changed"]), (&"ReleaseDigest".into(), &false.into()), "{result:#}");
+    let what = error["what"].as_str().unwrap().replace(&mirror.url, "URL");
+    assert!(
+        what.contains("URL/v1.36.2/kubelet.exe") && what.contains(&sha256("what the admin expects")[..12]),
+        "{what}"
+    );
+    lab.picture_without_state().same_as(&before);
+    // The refused file is not kept: the mirror is asked again, and may have the right one.
+    let _asked = mirror.asked();
+    let _refused = apply(&lab).exits(6);
+    assert!(mirror.asked().contains(&"v1.36.2/kubelet.exe".to_owned()));
+}
+
+#[test]
+fn an_interrupted_download_of_a_program_is_resumed_by_the_next_run() {
+    let lab = bare();
+    let mirror = from_mirror(&lab, None);
+    mirror.cut("v1.36.2/kubelet.exe");
+    let before = lab.picture_without_state();
+    let result = apply(&lab).exits(18).json();
+    assert_eq!(
+        (&result["error"]["id"], &result["changed"]),
+        (&"ReleaseUnavailable".into(), &false.into()),
+        "{result:#}"
+    );
+    lab.picture_without_state().same_as(&before);
+    let _asked = mirror.asked();
+    let _installed = apply(&lab).exits(0);
+    let asked = mirror.asked();
+    let of_kubelet: Vec<&String> = asked.iter().filter(|asked| asked.starts_with("v1.36.2/kubelet.exe ")).collect();
+    let resumed = of_kubelet.iter().any(|asked| asked.ends_with('-') && !asked.ends_with(" 0-"));
+    assert!(resumed && !asked.contains(&"v1.36.2/kubelet.exe".to_owned()), "{asked:?}");
+    assert!(is_ready(&lab, "win-a1"));
 }
 
 /// As with a kubeconfig and the token.
