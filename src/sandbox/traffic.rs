@@ -39,6 +39,8 @@ pub struct Traffic<'a> {
     slices: Vec<Value>,
     nodes: Vec<Value>,
     policies: Vec<Value>,
+    /// Calico's policies for all namespaces.
+    global: Vec<Value>,
     pools: Vec<Value>,
     vni: u64,
 }
@@ -69,6 +71,7 @@ impl<'a> Traffic<'a> {
             slices: list("/apis/discovery.k8s.io/v1/endpointslices")?,
             nodes: list("/api/v1/nodes")?,
             policies: list("/apis/networking.k8s.io/v1/networkpolicies")?,
+            global: calico("globalnetworkpolicies")?,
             pools: calico("ippools")?,
             vni: felix.and_then(|felix| felix["spec"]["vxlanVNI"].as_u64()).unwrap_or(4096),
         })
@@ -203,11 +206,25 @@ impl<'a> Traffic<'a> {
         }
         if let Source::Pod(source) = from
             && !self.model.acls_ignored
-            && !self.is_allowed(source, pod)
+            && (self.is_denied_to_all() || !self.is_allowed(source, pod))
         {
             return timeout();
         }
         listens(pod, port)
+    }
+
+    /// Whether a policy of Calico for all pods denies everything that comes in, before the policies of Kubernetes, to which
+    /// Calico gives the order 1000 (libcalico-go's conversion). Other policies of Calico have no effect in the sandbox.
+    fn is_denied_to_all(&self) -> bool {
+        self.global.iter().map(|policy| &policy["spec"]).any(|spec| {
+            let for_all = ["selector", "namespaceSelector"]
+                .iter()
+                .all(|field| matches!(text(spec, &format!("/{field}")), None | Some("" | "all()")));
+            let first = spec["ingress"].as_array().and_then(|rules| rules.first()?.as_object());
+            let all_denied =
+                first.is_some_and(|rule| rule.len() == 1 && rule.get("action").is_some_and(|action| action == "Deny"));
+            for_all && all_denied && spec["order"].as_f64().is_some_and(|order| order < 1000.0)
+        })
     }
 
     /// Whether the network policies that select a pod let another in.
