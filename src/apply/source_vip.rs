@@ -3,6 +3,7 @@
 //! network also sets it.
 
 use std::fs;
+use std::net::Ipv4Addr;
 
 use anyhow::{Context, Result};
 
@@ -26,16 +27,33 @@ fn theirs(target: &Target) -> Option<&Service> {
     }
 }
 
-/// Whether kube-proxy needs a source VIP: on an overlay.
-fn is_needed(target: &Target) -> bool {
-    let network = target.world.get(&Id::Network(networks::PODS.into()));
+/// Whether kube-proxy needs a source VIP on this network: an overlay.
+fn is_needed(network: Option<&State>) -> bool {
     matches!(network, Some(State::Network(network)) if network.kind == NetworkKind::Overlay)
 }
 
 /// Whether the run sets the source VIP once it has created the network.
 pub fn comes_later(target: &Target, steps: &[Step]) -> bool {
     let creates = |step: &Step| matches!(step, Step::Await { id: Id::Network(name), .. } if name == networks::PODS);
-    theirs(target).is_some() && is_needed(target) && steps.iter().any(creates)
+    theirs(target).is_some() && is_needed(target.world.get(&pods())) && steps.iter().any(creates)
+}
+
+/// Whether the source VIP of another product's kube-proxy is not known yet, because nobody has created Calico's host
+/// endpoint.
+///
+/// # Errors
+/// When the node cannot be read.
+pub fn is_unknown(node: &dyn Node, target: &Target) -> Result<bool> {
+    Ok(theirs(target).is_some() && host_endpoint(node)?.is_none())
+}
+
+fn pods() -> Id {
+    Id::Network(networks::PODS.into())
+}
+
+fn host_endpoint(node: &dyn Node) -> Result<Option<Ipv4Addr>> {
+    let endpoints = node.endpoints().context("look for kube-proxy's source VIP")?;
+    Ok(endpoints.into_iter().filter(|endpoint| endpoint.is_the_hosts()).find_map(|endpoint| endpoint.ip))
 }
 
 /// Sets network and source VIP of kube-proxy in the target, the latter if Calico's host endpoint exists. Returns the bytes
@@ -45,9 +63,10 @@ pub fn comes_later(target: &Target, steps: &[Step]) -> bool {
 /// When the node cannot be read.
 pub fn set(node: &dyn Node, target: &mut Target) -> Result<Option<Vec<u8>>> {
     let Some(service) = theirs(target) else { return Ok(None) };
-    let endpoints =
-        if is_needed(target) { node.endpoints().context("look for kube-proxy's source VIP")? } else { Vec::new() };
-    let vip = endpoints.into_iter().filter(|endpoint| endpoint.is_the_hosts()).find_map(|endpoint| endpoint.ip);
+    // A run that does not start the services leaves the network as it is.
+    let left = if target.leave.contains(&pods()) { node.get(&pods())? } else { None };
+    let on_overlay = is_needed(target.world.get(&pods()).or(left.as_ref()));
+    let vip = if on_overlay { host_endpoint(node)? } else { None };
     let Some(path) = kube_proxy::config_file(service) else {
         if let Some(vip) = vip {
             let wanted = Box::new(kube_proxy::with_source_vip(service, vip));

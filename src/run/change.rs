@@ -33,6 +33,7 @@ use crate::apply::converge::{self, unproven};
 use crate::apply::cordon::ClusterVni;
 use crate::apply::joining::has_joined;
 use crate::apply::journal::Terms;
+use crate::apply::source_vip;
 use crate::apply::standing::Applied;
 use crate::calico::kube_proxy;
 use crate::config::spec::Mode;
@@ -340,6 +341,9 @@ impl Verb for Configured<'_> {
         } else {
             if !self.prepared.resolved.settings.services.start {
                 next.insert(0, op.app.command("service start"));
+                if op.row.replaces_flannel && source_vip::is_unknown(op.node, &self.prepared.planned.target)? {
+                    next.insert(1, op.app.command("apply"));
+                }
             }
             op.app.reporter.tell(&format!("{msg}\nNext: {}      Undo: {undo}", next[0]));
         }

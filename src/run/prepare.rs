@@ -149,6 +149,15 @@ pub(crate) fn prepare(
     let version = settings.kubernetes_node.as_ref().map(|node| node.version);
     plan = plan.with_kubelet(kubernetes::kubelet_minor(op.node, standing, &steps, version)?);
     plan.sets_source_vip = source_vip::comes_later(&target, &steps);
+    if !settings.services.start
+        && settings.network.backend == Backend::Vxlan
+        && source_vip::is_unknown(op.node, &target)?
+    {
+        let name = networks::HOST_ENDPOINT;
+        let message =
+            format!("kube-proxy keeps its source VIP until {name} exists: run apply after the services were started");
+        op.app.warn("KubeProxyNetwork", message);
+    }
     plan.needs_drain |= moves || restarts_on_another_network(op.node, standing, settings, &steps)?;
     if let Some(why) = cluster_facts.node.as_ref().and_then(health_gate::not_ready_by_others) {
         op.app.warn("NodeNotReady", format!("Node {name} is not Ready: {why}"));

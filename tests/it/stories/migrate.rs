@@ -314,6 +314,30 @@ fn a_source_vip_that_was_not_set_yet_is_set_by_resume() {
     }
 }
 
+/// Without its services Calico has no network yet, and so no address for kube-proxy.
+#[test]
+fn a_source_vip_waits_for_services_that_are_not_started() {
+    let lab = flannel_node();
+    let before = lab.picture_without_state();
+    let migrate = "migrate from flannel --set services.start=false";
+    let plan = lab.run(&format!("{migrate} --dry-run -o json")).exits(0).json();
+    let waits = "kube-proxy keeps its source VIP until Calico_ep exists";
+    assert!(plan["warnings"].to_string().contains(waits), "{plan:#}");
+    let done = lab.run(&format!("{migrate} -y -o json")).exits(0).json();
+    assert!(done["warnings"].to_string().contains(waits), "{done:#}");
+    let next: Vec<&str> = done["next"].as_array().unwrap().iter().map(|next| next.as_str().unwrap()).collect();
+    assert_eq!(next[..2], ["calicoctl-win service start --sandbox node", "calicoctl-win apply --sandbox node"]);
+    assert_eq!(source_vip(&lab), "10.244.3.2");
+
+    let _started = lab.run("service start").exits(0);
+    let applied = lab.run("apply -y -o json --set services.start=false").exits(0).json();
+    assert!(applied["warnings"].is_null(), "{applied:#}");
+    is_on_calico(&lab);
+    assert_eq!(lab.run("apply -y -o json --set services.start=false").exits(0).json()["changed"], false);
+    let _gone = lab.run("uninstall -y").exits(0);
+    is_as(&lab, &before);
+}
+
 #[test]
 fn a_kube_proxy_that_a_script_starts_is_named() {
     let lab = flannel_node();
