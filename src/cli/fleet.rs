@@ -88,6 +88,7 @@ fn try_out(prepared: &fleet::Prepared, app: &mut App) -> Result<Ending> {
     if has(TriedAction::Unknown) && has(TriedAction::Create) {
         let namespaces = tried.iter().filter(|object| object.kind == "Namespace");
         result.next.extend(namespaces.map(|object| format!("kubectl create namespace {}", object.name)));
+        result.next.iter().for_each(|next| app.reporter.tell(&format!("next: {next}")));
     }
     Ending::result(result)
 }

@@ -149,7 +149,8 @@ fn the_api_server_says_what_it_would_do_with_each_object_and_nothing_is_changed(
     assert!(secret["why"].as_str().unwrap().contains("namespaces \"calicoctl-win\" not found"), "{secret:#}");
     assert_eq!(first["next"], json!(["kubectl create namespace calicoctl-win"]));
     assert!(lab.objects() == before, "something was written");
-    let _pending = lab.run(&format!("{asks} --detailed-exitcode")).exits(2);
+    let pending = lab.run(&format!("{asks} --detailed-exitcode")).exits(2).screen();
+    assert!(pending.contains("\nnext: kubectl create namespace calicoctl-win\n"), "{pending}");
 
     // What it refuses is named for each object, and has the exit code of its cause.
     lab.add_object(
