@@ -10,7 +10,7 @@ use super::logs::check_endless;
 use super::metrics::{check_name, give};
 use super::table::{lines, table};
 use crate::fault::Exit;
-use crate::fleet::{FleetPlan, FleetStatus, FleetVni, TriedAction, WaveState, WaveStatus, Wishes, told};
+use crate::fleet::{FleetPlan, FleetStatus, FleetVni, PlannedNode, TriedAction, WaveState, WaveStatus, Wishes, told};
 use crate::report::document::RunResult;
 use crate::report::metrics;
 use crate::report::reporter::Format;
@@ -175,7 +175,8 @@ fn plan_text(plan: &FleetPlan) -> String {
             minutes(wave.estimate_seconds)
         ));
         if !wave.nodes.is_empty() {
-            lines.push(format!("     {}", some(&wave.nodes)));
+            let nodes: Vec<String> = wave.loses.iter().map(with_pods).collect();
+            lines.push(format!("     {}", some(&nodes)));
         }
         for blocked in &wave.blocked {
             lines.push(format!("     a drain would fail: {blocked}"));
@@ -193,8 +194,25 @@ fn plan_text(plan: &FleetPlan) -> String {
              other, for about {}",
             minutes(plan.estimate_seconds)
         ));
+        lines.push("  they are apart for the shortest time in this order:".to_owned());
+    }
+    for (order, step) in (1..).zip(&plan.steps) {
+        let after = match step.after_seconds {
+            0 => "at first".to_owned(),
+            seconds => format!("after about {}", minutes(seconds)),
+        };
+        lines.push(format!("  {order}. {after}: {}", step.what));
+        lines.extend(step.command.iter().map(|command| format!("     {command}")));
     }
     lines.join("\n") + "\n"
+}
+
+/// A node, and how many pods it loses.
+fn with_pods(node: &PlannedNode) -> String {
+    match node.evicted {
+        0 => node.name.clone(),
+        evicted => format!("{} ({})", node.name, count(evicted, "pod")),
+    }
 }
 
 /// The status as one screen.
@@ -269,7 +287,7 @@ fn some(names: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fleet::{FleetFailure, PlannedWave, VniNodes};
+    use crate::fleet::{FleetFailure, PlannedStep, PlannedWave, VniNodes};
     use crate::values::Vni;
 
     fn wave(name: &str, state: WaveState, [nodes, done, in_progress, failed]: [usize; 4]) -> WaveStatus {
@@ -348,11 +366,21 @@ mod tests {
     fn a_plan_says_the_waves_what_they_lose_and_how_long_they_take() {
         let planned = |name: &str, nodes: Vec<String>, at_once, evicted, estimate_seconds| PlannedWave {
             name: name.into(),
-            nodes,
             at_once,
             evicted,
             blocked: Vec::new(),
+            loses: nodes
+                .iter()
+                .zip([evicted].into_iter().chain(std::iter::repeat(0)))
+                .map(|(name, evicted)| PlannedNode { name: name.clone(), evicted, blocked: Vec::new() })
+                .collect(),
+            nodes,
             estimate_seconds,
+        };
+        let step = |what: &str, after_seconds, command: Option<&str>| PlannedStep {
+            what: what.into(),
+            command: command.map(str::to_owned),
+            after_seconds,
         };
         let others: Vec<String> = (3..=25).map(|number| format!("node-{number}")).collect();
         let blocked = vec!["node-9: demo/web is under a budget".to_owned()];
@@ -368,16 +396,24 @@ mod tests {
             replaced: Vec::new(),
             estimate_seconds: 2700,
             vni: Some(Vni::try_from(5000).unwrap()),
+            steps: vec![
+                step("wave canary begins", 0, None),
+                step("VNI 5000 is on 13 of 24 nodes: change it", 1500, Some("kubectl patch")),
+            ],
         };
         insta::assert_snapshot!(plan_text(&plan), @"
         24 Windows nodes in 2 waves, about 45 min (5 minutes for each node): registry.example.com/calicoctl-win:1 as revision REVISION
           1. canary: 1 node, 1 at once, 3 pods evicted if the change needs a drain, about 5 min
-             node-1
+             node-1 (3 pods)
           2. others: 23 nodes, 3 at once, 2 pods evicted if the change needs a drain, about 40 min
-             node-3, node-4, node-5, node-6, node-7 and 18 more
+             node-3 (2 pods), node-4, node-5, node-6, node-7 and 18 more
              a drain would fail: node-9: demo/web is under a budget
           left out by label: node-2
         ! VNI 5000 is not the cluster's: pods on changed nodes and on nodes with the former VNI do not reach each other, for about 45 min
+          they are apart for the shortest time in this order:
+          1. at first: wave canary begins
+          2. after about 25 min: VNI 5000 is on 13 of 24 nodes: change it
+             kubectl patch
         ");
     }
 }

@@ -6,8 +6,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::objects::Rollout;
+use super::vni::patch;
 use super::waves::{FleetNode, Wave};
-use crate::values::Vni;
+use crate::values::{Vni, count};
 
 /// Seconds that one node is assumed to take, with its drain. `fleet status` measures it.
 const NODE_TAKES: u64 = 300;
@@ -38,6 +39,9 @@ pub struct FleetPlan {
     /// The VNI that the config sets and the cluster does not have: until the last node has it, pods on nodes with the
     /// new one and with the old one do not reach each other.
     pub vni: Option<Vni>,
+    /// For another VNI: what happens when, and the command to run in between, in the order in which pods are apart for
+    /// the shortest time. Else empty.
+    pub steps: Vec<PlannedStep>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
@@ -50,7 +54,28 @@ pub struct PlannedWave {
     pub evicted: usize,
     /// What a drain would fail on: node and reason.
     pub blocked: Vec<String>,
+    /// What each of its nodes loses.
+    pub loses: Vec<PlannedNode>,
     pub estimate_seconds: u64,
+}
+
+/// What a node loses if the change needs a drain.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct PlannedNode {
+    pub name: String,
+    /// Pods that are evicted.
+    pub evicted: usize,
+    /// Pods that cannot be evicted, and why: a disruption budget, for example.
+    pub blocked: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct PlannedStep {
+    pub what: String,
+    /// A command to run then; null for what `fleet apply` does.
+    pub command: Option<String>,
+    /// Seconds from the first step, an estimate.
+    pub after_seconds: u64,
 }
 
 /// Plans a rollout over these nodes. `vni`: the config's, if it is not the cluster's.
@@ -64,14 +89,19 @@ pub fn plan(
     let mut planned = Vec::new();
     for wave in waves {
         let members: Vec<&FleetNode> = nodes.iter().filter(|node| wave.has(node)).collect();
-        let of_wave = || members.iter().filter_map(|node| Some((&node.name, pods.get(&node.name)?)));
+        let loses = |node: &&FleetNode| {
+            let NodePods { evicted, blocked } = pods.get(&node.name).cloned().unwrap_or_default();
+            PlannedNode { name: node.name.clone(), evicted, blocked }
+        };
+        let loses: Vec<PlannedNode> = members.iter().map(loses).collect();
         let at_once = rollout.max_unavailable.of(members.len()).min(members.len());
-        let blocked = of_wave().flat_map(|(name, pods)| pods.blocked.iter().map(move |why| format!("{name}: {why}")));
+        let blocked = loses.iter().flat_map(|node| node.blocked.iter().map(|why| format!("{}: {why}", node.name)));
         planned.push(PlannedWave {
             name: wave.name.clone(),
             at_once,
-            evicted: of_wave().map(|(_, pods)| pods.evicted).sum(),
+            evicted: loses.iter().map(|node| node.evicted).sum(),
             blocked: blocked.collect(),
+            loses,
             estimate_seconds: members.len().div_ceil(at_once.max(1)) as u64 * NODE_TAKES,
             nodes: members.into_iter().map(|node| node.name.clone()).collect(),
         });
@@ -83,9 +113,41 @@ pub fn plan(
         left_out: nodes.iter().filter(|node| node.is_left_out()).map(|node| node.name.clone()).collect(),
         replaced: Vec::new(),
         estimate_seconds: planned.iter().map(|wave| wave.estimate_seconds).sum(),
+        steps: vni.map_or_else(Vec::new, |vni| steps(&planned, vni)),
         waves: planned,
         vni,
     }
+}
+
+/// The steps of a change of the VNI. Linux nodes follow when half of the Windows nodes are done: until then fewer pairs
+/// of nodes are apart if they have the old one, and afterwards if they have the new one.
+fn steps(waves: &[PlannedWave], vni: Vni) -> Vec<PlannedStep> {
+    let all: usize = waves.iter().map(|wave| wave.nodes.len()).sum();
+    let half = all.div_ceil(2);
+    let (mut done, mut after_seconds) = (0, 0);
+    let mut steps = Vec::new();
+    for wave in waves.iter().filter(|wave| !wave.nodes.is_empty()) {
+        let nodes = wave.nodes.len();
+        let what = format!("wave {} begins: {}, {} at once", wave.name, count(nodes, "node"), wave.at_once);
+        steps.push(PlannedStep { what, command: None, after_seconds });
+        if (done..done + nodes).contains(&(half - 1)) {
+            let rounds = (half - done).div_ceil(wave.at_once);
+            let have = done + (rounds * wave.at_once).min(nodes);
+            let what = format!(
+                "VNI {vni} is on {have} of {}: change FelixConfiguration, which Linux nodes follow within seconds",
+                count(all, "node")
+            );
+            let after_seconds = after_seconds + rounds as u64 * NODE_TAKES;
+            steps.push(PlannedStep { what, command: Some(patch(vni)), after_seconds });
+        }
+        done += nodes;
+        after_seconds += wave.estimate_seconds;
+    }
+    if all > 0 {
+        let what = format!("the last node has VNI {vni}, and all pods reach each other");
+        steps.push(PlannedStep { what, command: None, after_seconds });
+    }
+    steps
 }
 
 impl FleetPlan {
@@ -139,7 +201,45 @@ mod tests {
             (&canary.blocked, &others.blocked),
             (&vec![], &vec!["node-9: demo/web is under a budget".to_owned()])
         );
+        let lost =
+            PlannedNode { name: "node-9".into(), evicted: 2, blocked: vec!["demo/web is under a budget".into()] };
+        assert_eq!((others.loses.len(), &others.loses[6]), (23, &lost));
         assert_eq!((plan.nodes(), plan.estimate_seconds, plan.left_out), (24, 2700, vec!["node-2".to_owned()]));
         assert_eq!((plan.image, plan.revision, plan.vni), (rollout.image.clone(), rollout.revision(), vni));
+    }
+
+    #[test]
+    fn linux_nodes_follow_when_half_of_the_windows_nodes_have_the_vni() {
+        let wave = |name: &str, nodes: usize, at_once: usize| PlannedWave {
+            name: name.into(),
+            nodes: vec![String::new(); nodes],
+            at_once,
+            evicted: 0,
+            blocked: Vec::new(),
+            loses: Vec::new(),
+            estimate_seconds: nodes.div_ceil(at_once.max(1)) as u64 * NODE_TAKES,
+        };
+        let shown = |waves: &[PlannedWave]| -> Vec<String> {
+            let steps = steps(waves, Vni::try_from(5000).unwrap());
+            let line = |step: &PlannedStep| {
+                let what = step.what.split(':').next().unwrap();
+                format!("{} min: {what}{}", step.after_seconds / 60, if step.command.is_some() { " *" } else { "" })
+            };
+            steps.iter().map(line).collect()
+        };
+        let last = |minutes: u64| format!("{minutes} min: the last node has VNI 5000, and all pods reach each other");
+        // Of 24 nodes 12 are half: the canary and four rounds of three.
+        let others = shown(&[wave("canary", 1, 1), wave("others", 23, 3)]);
+        let begin =
+            ["0 min: wave canary begins", "5 min: wave others begins", "25 min: VNI 5000 is on 13 of 24 nodes *"];
+        assert_eq!(others, [&begin.map(str::to_owned)[..], &[last(45)]].concat());
+        // At the end of a wave, before the next one begins.
+        let zones = shown(&[wave("zone-a", 2, 1), wave("empty", 0, 0), wave("zone-b", 2, 2)]);
+        let begin =
+            ["0 min: wave zone-a begins", "10 min: VNI 5000 is on 2 of 4 nodes *", "10 min: wave zone-b begins"];
+        assert_eq!(zones, [&begin.map(str::to_owned)[..], &[last(15)]].concat());
+        assert_eq!(shown(&[wave("all", 0, 0)]), [""; 0]);
+        let one = ["0 min: wave all begins".to_owned(), "5 min: VNI 5000 is on 1 of 1 node *".to_owned(), last(5)];
+        assert_eq!(shown(&[wave("all", 1, 1)]), one);
     }
 }

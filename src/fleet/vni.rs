@@ -51,11 +51,13 @@ impl FleetVni {
 
     /// The command that changes the Linux nodes, if they have another VNI.
     pub(super) fn patch(&self) -> Option<String> {
-        let wanted = self.wanted;
-        let patch =
-            format!(r#"kubectl patch felixconfiguration default --type=merge -p '{{"spec":{{"vxlanVNI":{wanted}}}}}'"#);
-        self.felix.filter(|felix| *felix != wanted.get()).map(|_| patch)
+        self.felix.filter(|felix| *felix != self.wanted.get()).map(|_| patch(self.wanted))
     }
+}
+
+/// The command that gives Linux nodes this VNI.
+pub(super) fn patch(vni: Vni) -> String {
+    format!(r#"kubectl patch felixconfiguration default --type=merge -p '{{"spec":{{"vxlanVNI":{vni}}}}}'"#)
 }
 
 /// Judges the VNIs of a rollout. None if it does not set one. `sets`: in the order of the waves.
