@@ -105,6 +105,14 @@ PYTHON
     ! grep -nE 'file:///(work|root|home)' "calicoctl-win-$version.cdx.json" || fail "the SBOM names a folder of this machine"
 }
 
+# Terraform's user data and first boots download the .exe; a pipeline runs the Linux program in any image.
+size_and_static() {
+    local size
+    size=$(stat -c %s "$windows.exe")
+    [ "$size" -le 12000000 ] || fail "the .exe has $size bytes, and may have 12000000"
+    ! readelf -lW "$work/calicoctl-win-$version-x86_64-linux/calicoctl-win" | grep -q INTERP || fail "the Linux build is not static"
+}
+
 # The dependencies that cargo-auditable wrote into the executables are in the SBOM.
 auditable() {
     x86_64-w64-mingw32-objcopy --dump-section ".dep-v0=$work/windows.dep" "$windows.exe" "$work/copy"
@@ -156,7 +164,7 @@ if [ -n "$ca" ]; then
     make_ca "$work/other"
     checks+=(signatures)
 else
-    checks+=(auditable)
+    checks+=(size_and_static auditable)
 fi
 for check in "${checks[@]}"; do
     "$check"
