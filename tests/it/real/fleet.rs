@@ -287,6 +287,19 @@ fn a_change_of_many_nodes_stops_at_the_failed_ones_and_is_undone() {
     assert_eq!((fleet.revisions()[&third].len(), has_pod()), (NODES - 1, false));
     label("calicoctl-win/fleet-");
     until("the node to have the change", || (fleet.revisions()[&third].len() == NODES).then_some(()));
+
+    // A quota refuses the Secret of another config, and nothing else.
+    fleet.cluster.kubectl(&["create", "quota", "few", "--hard=count/secrets=1", "-n", "calicoctl-win"], "");
+    let words = Fleet::change("apply", "vni.yaml", "3 --set services.felixLogSeverity=debug --dry-run=server");
+    until("the quota", || {
+        let output = fleet.run(&words);
+        let result = output.json();
+        let mut refused = result["objects"].as_array()?.iter().filter(|object| object["action"] == "refused");
+        let (first, others) = (refused.next()?, refused.count());
+        assert_eq!((&first["kind"], others, output.code), (&json!("Secret"), 0, 17), "{result:#}");
+        assert_eq!(result["error"]["id"], "ClusterForbidden", "{result:#}");
+        first["why"].as_str().unwrap().contains("exceeded quota").then_some(())
+    });
 }
 
 #[test]
