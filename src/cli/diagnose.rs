@@ -195,7 +195,8 @@ fn cluster_of(node: &dyn Node, round: &Round, bundle: &mut Bundle) {
     }
 }
 
-/// What `apply` would do now, as a document and as a text. Nothing is downloaded for it.
+/// What `apply` would do now with the config of the current generation, if no other is named: as a document and as a
+/// text. Nothing is downloaded for it.
 fn plan_of(app: &mut App, node: &mut dyn Node, round: &Round, bundle: &mut Bundle) {
     if let Err(error) = &round.known.cluster {
         return bundle.missing("plan.json", &Failure::new(error).line());

@@ -64,14 +64,19 @@ pub(crate) fn run(args: &Preflight, app: &mut App) -> Result<Ending> {
     show(app, "preflight", &round.report, args.all, failure)
 }
 
-/// Makes every check once.
+/// Makes every check once, with the config of the current generation if no other is named.
 pub(super) fn once(app: &mut App, node: &mut dyn Node) -> Result<Round> {
-    look(app, (false, false), node)
+    let context = app.context(node, &PREFLIGHT, &Choice::default())?.on_current();
+    check_all(app, context, (false, false), node)
+}
+
+fn look(app: &mut App, with: (bool, bool), node: &mut dyn Node) -> Result<Round> {
+    let context = app.context(node, &PREFLIGHT, &Choice::default())?;
+    check_all(app, context, with, node)
 }
 
 /// `tries`: also what a run would get from elsewhere.
-fn look(app: &mut App, (deep, tries): (bool, bool), node: &mut dyn Node) -> Result<Round> {
-    let context = app.context(node, &PREFLIGHT, &Choice::default())?;
+fn check_all(app: &mut App, context: Context, (deep, tries): (bool, bool), node: &mut dyn Node) -> Result<Round> {
     let known = gather(app, &context, node, false, true)?;
     // This is not the cluster's error, and an untrusted file must not be tried in other ways.
     if known.cluster.as_ref().is_err_and(|error| Fault::id_of(error) == trust::OTHERS_MAY_WRITE) {

@@ -1,12 +1,12 @@
 //! The life of a node, by a user with exactly the rights of docs/rbac.yaml.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::audit::{are_modest, counted};
 use super::cluster::{Kind, OPERATOR, RealCluster, V1, V3};
 
 /// The most requests of a verb.
-const MOST: [(&str, usize); 10] = [
+const MOST: [(&str, usize); 11] = [
     ("cluster check", 45),
     ("install", 60),
     ("reconfigure", 80),
@@ -17,6 +17,8 @@ const MOST: [(&str, usize); 10] = [
     ("credentials rotate", 30),
     ("node drain", 30),
     ("preflight", 55),
+    // What `status`, `preflight` and `plan` ask, and each object of the cluster that it collects.
+    ("diagnose", 150),
 ];
 
 impl RealCluster {
@@ -47,6 +49,12 @@ fn a_life(kind: Kind, first: &str) {
     cluster.does("install -y");
     assert_eq!(cluster.status()["overall"], "Healthy", "{:#}", cluster.status());
     cluster.does("preflight");
+    let said: Value = serde_json::from_str(&cluster.does("diagnose --out node.zip -o json")).unwrap();
+    assert_eq!(said["missing"], json!([]), "the rights are enough for all of it: {said:#}");
+    for kind in ["nodes", "ippools", "felixconfigurations", "clusterinformations", "blockaffinities", "ipamblocks"] {
+        let file = json!(format!("cluster/{kind}.json"));
+        assert!(said["files"].as_array().unwrap().contains(&file), "{kind}: {said:#}");
+    }
     let node = cluster.node();
     assert!(node["metadata"]["annotations"]["projectcalico.org/VXLANTunnelMACAddr"].is_string(), "{node:#}");
 

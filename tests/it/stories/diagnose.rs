@@ -226,6 +226,19 @@ fn the_zip_has_the_plan_of_what_apply_would_do_now() {
 }
 
 #[test]
+fn the_plan_in_the_zip_is_that_of_the_nodes_own_config() {
+    let lab = Lab::node();
+    let config = "--set calicoNetwork.vxlan.vxlanVNI=5000 --set services.felixLogSeverity=debug";
+    let _there = lab.run(&format!("install -y {config}")).exits(0);
+    let _zip = lab.run("diagnose --out node.zip").exits(0);
+    let plan = json_of(&files(&lab, "node.zip"), "plan.json");
+    assert_eq!(plan["changes"], json!([]), "{plan:#}");
+    let _zip = lab.run("diagnose --out other.zip --set services.felixLogSeverity=info").exits(0);
+    let plan = json_of(&files(&lab, "other.zip"), "plan.json");
+    assert!(plan["changes"].to_string().contains("felix.json"), "{plan:#}");
+}
+
+#[test]
 fn a_release_that_is_not_on_the_node_is_not_downloaded_for_the_plan() {
     let lab = Lab::node();
     let said = lab.run("diagnose --out node.zip -o json").exits(0).json();
