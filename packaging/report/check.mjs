@@ -36,6 +36,7 @@ const BROKEN = {
     policies:
     - {Type: RemoteSubnetRoute, DestinationPrefix: 192.168.3.0/26, IsolationId: 4200, ProviderAddress: 10.20.0.4}
     - {Type: RemoteSubnetRoute, DestinationPrefix: 192.168.4.0/26, IsolationId: 4096, ProviderAddress: <b>10.20.0.5</b>}`)),
+  address: (sandbox) => edit(sandbox, (yaml) => yaml.replace("  - 10.20.0.21/24\n", "  - 169.254.7.9/16\n")),
   services: (sandbox) => edit(sandbox, (yaml) => yaml.replace("    pid: 4004\n", "")),
   failed: (sandbox) => run(sandbox, "apply -y --set services.felixLogSeverity=debug --sandbox-fault", "put running CalicoFelix#2=fail"),
   interrupted: (sandbox) => run(sandbox, "apply -y --set calicoNetwork.vxlan.vxlanVNI=5000 --sandbox-fault", "put network Calico=exit-before"),
