@@ -29,7 +29,7 @@ struct Row {
 /// One network with its endpoints and peers.
 struct Branch {
     adapter: Option<String>,
-    /// Its name or GUID, if HNS says it.
+    /// Its name, if HNS says it.
     vswitch: Option<String>,
     management_ip: Option<String>,
     network: Row,
@@ -37,11 +37,11 @@ struct Branch {
 }
 
 impl Branch {
-    /// Whether both networks are on one vSwitch. An adapter is bound to one only, so its name is enough where HNS does
-    /// not name the vSwitch.
+    /// Whether both networks are on one vSwitch. An adapter is bound to one only. The GUID that HNS has for the vSwitch
+    /// says nothing of that: in all recorded answers it is the network's own.
     fn shares_vswitch(&self, other: &Self) -> bool {
-        let named = self.vswitch.is_some() && other.vswitch.is_some();
-        if named { self.vswitch == other.vswitch } else { self.adapter.is_some() && self.adapter == other.adapter }
+        let is_one = |one: &Option<String>, other: &Option<String>| one.is_some() && one == other;
+        is_one(&self.adapter, &other.adapter) || self.adapter == other.adapter && is_one(&self.vswitch, &other.vswitch)
     }
 }
 
@@ -111,7 +111,8 @@ fn shortened(mut rows: Vec<Row>, rest_in: &str) -> Vec<Row> {
 }
 
 fn branch(network: &NetworkStatus, endpoints: &[Endpoint], shown: &[HnsNetwork], status: &NodeStatus) -> Branch {
-    let vswitch = shown.iter().find(|one| one.name == network.name).and_then(|one| one.vswitch.clone());
+    let vswitch = shown.iter().find(|one| one.name == network.name && one.vswitch.as_ref() != Some(&one.id));
+    let vswitch = vswitch.and_then(|one| one.vswitch.clone());
     let mut wrong = Vec::new();
     if let Some(wanted) = network.wanted_vsid {
         let has = network.vsid.map_or_else(|| "none".to_owned(), |vsid| vsid.to_string());
@@ -231,4 +232,36 @@ fn join(to: &mut String, x: usize, y: usize, to_x: usize, to_y: usize) {
 /// As much as a box has room for, also in a wide font.
 fn short(text: &str, room: usize) -> String {
     if text.chars().count() <= room { text.to_owned() } else { text.chars().take(room - 1).chain(['…']).collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn on(adapter: Option<&str>, vswitch: Option<&str>) -> Branch {
+        let network = Row { head: String::new(), detail: String::new(), wrong: false };
+        let (adapter, vswitch) = (adapter.map(str::to_owned), vswitch.map(str::to_owned));
+        Branch { adapter, vswitch, management_ip: None, network, leaves: Vec::new() }
+    }
+
+    #[test]
+    fn networks_of_one_adapter_or_one_named_vswitch_share_it() {
+        let (ethernet, default) = (Some("Ethernet"), Some("Default Switch"));
+        for (one, other, shared) in [
+            ((ethernet, None), (ethernet, None), true),
+            ((ethernet, None), (Some("Ethernet 2"), None), false),
+            ((None, default), (None, default), true),
+            ((None, default), (None, Some("WSL")), false),
+            ((None, None), (None, None), false),
+            ((ethernet, None), (None, default), false),
+        ] {
+            let branches = [on(one.0, one.1), on(other.0, other.1)];
+            assert_eq!(branches[0].shares_vswitch(&branches[1]), shared, "{one:?} {other:?}");
+        }
+        let named = on(None, default);
+        assert_eq!(vswitch(&[&named], &[]).unwrap().head, "vSwitch Default Switch");
+        assert!(vswitch(&[&on(None, None)], &[]).is_none());
+        let wide = on(ethernet, Some("Azure"));
+        assert_eq!(vswitch(&[&wide], &[]).unwrap().head, "vSwitch Azure");
+    }
 }

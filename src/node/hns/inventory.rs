@@ -31,8 +31,8 @@ pub struct HnsNetwork {
     pub vsid: Option<u32>,
     pub management_ip: Option<String>,
     pub adapter: Option<String>,
-    /// Its vSwitch: the name, or the GUID if HNS gives it no name, as it does for networks on an adapter; null if HNS
-    /// says neither.
+    /// Its vSwitch: the name, or the GUID if HNS gives it no name, as it does for networks on an adapter, where the GUID
+    /// is the network's own; null if HNS says neither.
     pub vswitch: Option<String>,
     /// The MAC of its distributed router, to which other nodes send.
     pub router_mac: Option<String>,
@@ -221,6 +221,18 @@ mod tests {
         let balancer = &external.load_balancers[0];
         assert_eq!((balancer.vips.as_slice(), balancer.external_port), (&["10.96.0.20".to_owned()][..], Some(55680)));
         assert_eq!((balancer.protocol.as_str(), balancer.backends.as_slice()), ("TCP", &["10.244.7.9".to_owned()][..]));
+    }
+
+    #[test]
+    fn a_vswitch_without_a_name_has_its_guid() {
+        let mut overlay = read(include_str!("../../../tests/fixtures/hns/v1-network-overlay.15.0.partial.json"));
+        overlay["Name"] = "External".into();
+        let mut networks = read(NETWORKS)["Output"].clone();
+        networks.as_array_mut().unwrap().extend([overlay, json!({"ID": "a", "Name": "b", "SwitchName": "c"})]);
+        let shown = Answers { networks, ..Answers::default() }.inventory(|_| "other");
+        let [.., overlay, named] = &shown[..] else { panic!("{shown:#?}") };
+        assert_eq!(overlay.vswitch.as_deref(), Some("E7574B2F-C43D-4D1D-84D5-0CEF1B0D583B"));
+        assert_eq!((named.vswitch.as_deref(), shown[0].vswitch.as_deref()), (Some("c"), None));
     }
 
     #[test]
