@@ -16,6 +16,7 @@ mod fleet_runs;
 mod fleet_thousand;
 mod fleet_watch;
 mod hostprocess;
+mod joining;
 mod kept;
 mod kwok;
 mod parts;
