@@ -50,7 +50,8 @@ pub(super) fn restore(node: &mut dyn Node, routes: &[Route], goal: &Target, even
                 id: "RouteNotRestored",
                 message: format!(
                     "{id} went with the virtual switch and could not be restored on {interface}: {error:#}\n\
-                     New-NetRoute -DestinationPrefix {prefix} -InterfaceAlias '{interface}' -NextHop {next_hop} -RouteMetric {metric}"
+                     New-NetRoute -DestinationPrefix {prefix} -InterfaceAlias '{interface}' -NextHop {next_hop} -RouteMetric {metric} \
+                     -PolicyStore ActiveStore"
                 ),
             },
         });

@@ -80,7 +80,7 @@ pub(super) const ROWS: &[Row] = &[
         id: "MetadataRoute",
         severity: Severity::Warning,
         why: "creating a vSwitch removes the route to the cloud's metadata service, which has the instance's credentials and name",
-        fix: "set spec.platform.preserveMetadataRoute: true and run install again\nNew-NetRoute -DestinationPrefix 169.254.169.254/32 -InterfaceAlias 'vEthernet (Ethernet)'  # the same by hand",
+        fix: "set spec.platform.preserveMetadataRoute: true and run install again\nNew-NetRoute -DestinationPrefix 169.254.169.254/32 -InterfaceAlias 'vEthernet (Ethernet)' -PolicyStore ActiveStore  # the same by hand, until Windows restarts",
         judge: Judge::Node(metadata_route),
     },
     Row {

@@ -200,6 +200,7 @@ fn a_route_that_windows_refuses_is_a_warning_with_the_command_that_adds_it() {
     let removed = lab.fails_at("put route *=fail", "uninstall -y").exits(0);
     let said = format!("{}{}", removed.stdout, removed.stderr);
     assert!(said.contains("New-NetRoute -DestinationPrefix 169.254.169.254/32 -InterfaceAlias 'Ethernet'"), "{said}");
+    assert!(said.contains(" -PolicyStore ActiveStore"), "it is persistent only if it was: {said}");
 }
 
 #[test]
