@@ -36,6 +36,7 @@ use crate::apply::journal::Terms;
 use crate::apply::source_vip;
 use crate::apply::standing::Applied;
 use crate::calico::kube_proxy;
+use crate::calico::services::Role;
 use crate::config::spec::Mode;
 use crate::config::types::Wait;
 use crate::fault::{Exit, Fault};
@@ -339,7 +340,7 @@ impl Verb for Configured<'_> {
             op.app.reporter.tell(&msg);
             next = trial::is_live(op)?;
         } else {
-            if !self.prepared.resolved.settings.services.start {
+            if self.is_not_started(op) {
                 next.insert(0, op.app.command("service start"));
                 if op.row.replaces_flannel && source_vip::is_unknown(op.node, &self.prepared.planned.target)? {
                     next.insert(1, op.app.command("apply"));
@@ -441,10 +442,16 @@ impl Configured<'_> {
         Ok(Some(Done { after, next: vec![op.app.command("status")], ..Done::nothing(generation, msg) }))
     }
 
+    /// Whether the services must be started by hand: a run that leaves them as they are does not stop them either.
+    fn is_not_started(&self, op: &Operation<'_>) -> bool {
+        let runs = || matches!(op.node.get(&Id::Running(Role::Node.service().into())), Ok(Some(_)));
+        !self.prepared.resolved.settings.services.start && !runs()
+    }
+
     fn said(&self, op: &Operation<'_>, applied: &Applied) -> String {
         let (name, version) = (&self.prepared.about.node_name, &self.prepared.about.calico_version);
         let what = match (self.kind, op.context.standing.release()) {
-            _ if !self.prepared.resolved.settings.services.start => {
+            _ if self.is_not_started(op) => {
                 format!("Calico {version} is installed on {name} and not started")
             }
             (Kind::Release, Some(former)) => format!("{name} runs Calico {version}, before it was {former}"),

@@ -332,6 +332,8 @@ fn a_source_vip_waits_for_services_that_are_not_started() {
     let _started = lab.run("service start").exits(0);
     let applied = lab.run("apply -y -o json --set services.start=false").exits(0).json();
     assert!(applied["warnings"].is_null(), "{applied:#}");
+    assert!(applied["msg"].as_str().unwrap().starts_with("win-a1 is reconfigured"), "{applied:#}");
+    assert_eq!(applied["next"][0], "calicoctl-win status --sandbox node");
     is_on_calico(&lab);
     assert_eq!(lab.run("apply -y -o json --set services.start=false").exits(0).json()["changed"], false);
     let _gone = lab.run("uninstall -y").exits(0);
