@@ -213,7 +213,9 @@ fn plan_of(app: &mut App, node: &mut dyn Node, round: &Round, bundle: &mut Bundl
             bundle.json("plan.json", Ok(envelope(&PlanDocument { plan: planned.plan, warnings })));
             bundle.text("plan.txt", &text);
         }
-        Err(error) => bundle.missing("plan.json", &format!("without a download, {}", Failure::new(&error).line())),
+        Err(error) => {
+            bundle.missing("plan.json", &format!("planned without a download: {}", Failure::new(&error).line()))
+        }
     }
 }
 

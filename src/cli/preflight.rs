@@ -12,7 +12,7 @@ use crate::fault::Fault;
 use crate::item::{Id, State};
 use crate::node::{Node, trust};
 use crate::preflight::{self, Fix};
-use crate::report::document::{Check, CheckStatus, NodeStatus, Overall, PreflightReport};
+use crate::report::document::{Check, CheckStatus, NodeStatus, Overall, PreflightReport, Problem};
 use crate::run::Ending;
 use crate::run::app::App;
 use crate::run::checks::{self, tell};
@@ -104,7 +104,10 @@ fn of_status(app: &App, status: Result<NodeStatus>, report: &PreflightReport) ->
     let (status, detail, fix) = match status {
         Ok(status) if matches!(status.overall, Overall::NotInstalled | Overall::Prepared) => return None,
         Ok(status) => {
-            let others = status.problems.into_iter().filter(|problem| !found(problem.id));
+            // `--fix` holds the lock until this run ends.
+            let is_own = status.run.is_some_and(|run| run.run == app.run);
+            let is_other = |problem: &Problem| !found(problem.id) && !(is_own && problem.id == "RunInProgress");
+            let others = status.problems.into_iter().filter(is_other);
             let (problems, mut commands): (Vec<_>, Vec<_>) = others.map(|one| (one.message, one.command)).unzip();
             commands.dedup();
             match problems.is_empty() {

@@ -394,6 +394,20 @@ fn stop(lab: &Lab, service: &str) {
 }
 
 #[test]
+fn a_stopped_runtime_is_started_by_preflight_and_the_node_is_healthy() {
+    let lab = Lab::installed();
+    stop(&lab, "containerd");
+    let fixed = lab.run("preflight --fix -y -o json").exits(0).json();
+    let of = |id: &str| fixed["checks"].as_array().unwrap().iter().find(|check| check["id"] == id).unwrap();
+    assert_eq!(
+        (&of("RuntimeRunning")["status"], &of("NodeStatus")["status"]),
+        (&json!("ok"), &json!("ok")),
+        "{fixed:#}"
+    );
+    assert_eq!(lab.run("status -o json").exits(0).json()["overall"], "Healthy");
+}
+
+#[test]
 fn the_cause_is_on_the_first_screen_of_status_preflight_and_the_page() {
     let healthy = Lab::installed();
     for (what, breaks, fault, id, words) in BROKEN {
