@@ -140,6 +140,8 @@ pub struct Rollout {
     pub vni: Option<Vni>,
     /// The VNI that the cluster had before, if it is another one and known.
     pub former_vni: Option<Vni>,
+    /// Whether Calico keeps its data in etcd.
+    pub etcd: bool,
 }
 
 impl Rollout {
@@ -275,6 +277,7 @@ mod tests {
             max_unavailable: MaxUnavailable::Percent(10),
             vni: None,
             former_vni: None,
+            etcd: false,
         }
     }
 

@@ -113,7 +113,7 @@ pub fn plan(
         left_out: nodes.iter().filter(|node| node.is_left_out()).map(|node| node.name.clone()).collect(),
         replaced: Vec::new(),
         estimate_seconds: planned.iter().map(|wave| wave.estimate_seconds).sum(),
-        steps: vni.map_or_else(Vec::new, |vni| steps(&planned, vni)),
+        steps: vni.map_or_else(Vec::new, |vni| steps(&planned, vni, rollout.etcd)),
         waves: planned,
         vni,
     }
@@ -121,7 +121,7 @@ pub fn plan(
 
 /// The steps of a change of the VNI. Linux nodes follow when half of the Windows nodes are done: until then fewer pairs
 /// of nodes are apart if they have the old one, and afterwards if they have the new one.
-fn steps(waves: &[PlannedWave], vni: Vni) -> Vec<PlannedStep> {
+fn steps(waves: &[PlannedWave], vni: Vni, etcd: bool) -> Vec<PlannedStep> {
     let all: usize = waves.iter().map(|wave| wave.nodes.len()).sum();
     let half = all.div_ceil(2);
     let (mut done, mut after_seconds) = (0, 0);
@@ -138,7 +138,7 @@ fn steps(waves: &[PlannedWave], vni: Vni) -> Vec<PlannedStep> {
                 count(all, "node")
             );
             let after_seconds = after_seconds + rounds as u64 * NODE_TAKES;
-            steps.push(PlannedStep { what, command: Some(patch(vni)), after_seconds });
+            steps.push(PlannedStep { what, command: Some(patch(vni, etcd)), after_seconds });
         }
         done += nodes;
         after_seconds += wave.estimate_seconds;
@@ -184,6 +184,7 @@ mod tests {
             max_unavailable: MaxUnavailable::Percent(10),
             vni: None,
             former_vni: None,
+            etcd: true,
         };
         let pods = BTreeMap::from([
             ("node-1".to_owned(), NodePods { evicted: 3, blocked: Vec::new() }),
@@ -205,6 +206,8 @@ mod tests {
             PlannedNode { name: "node-9".into(), evicted: 2, blocked: vec!["demo/web is under a budget".into()] };
         assert_eq!((others.loses.len(), &others.loses[6]), (23, &lost));
         assert_eq!((plan.nodes(), plan.estimate_seconds, plan.left_out), (24, 2700, vec!["node-2".to_owned()]));
+        let commands: Vec<String> = plan.steps.iter().filter_map(|step| step.command.clone()).collect();
+        assert_eq!(commands, [r#"calicoctl patch felixconfiguration default -p '{"spec":{"vxlanVNI":5000}}'"#]);
         assert_eq!((plan.image, plan.revision, plan.vni), (rollout.image.clone(), rollout.revision(), vni));
     }
 
@@ -220,7 +223,7 @@ mod tests {
             estimate_seconds: nodes.div_ceil(at_once.max(1)) as u64 * NODE_TAKES,
         };
         let shown = |waves: &[PlannedWave]| -> Vec<String> {
-            let steps = steps(waves, Vni::try_from(5000).unwrap());
+            let steps = steps(waves, Vni::try_from(5000).unwrap(), false);
             let line = |step: &PlannedStep| {
                 let what = step.what.split(':').next().unwrap();
                 format!("{} min: {what}{}", step.after_seconds / 60, if step.command.is_some() { " *" } else { "" })

@@ -49,15 +49,16 @@ impl FleetVni {
         wanted > 0 && 2 * wanted >= all
     }
 
-    /// The command that changes the Linux nodes, if they have another VNI.
+    /// The command that changes the Linux nodes, if they have another VNI. With etcd, that is not known here.
     pub(super) fn patch(&self) -> Option<String> {
-        self.felix.filter(|felix| *felix != self.wanted.get()).map(|_| patch(self.wanted))
+        self.felix.filter(|felix| *felix != self.wanted.get()).map(|_| patch(self.wanted, false))
     }
 }
 
-/// The command that gives Linux nodes this VNI.
-pub(super) fn patch(vni: Vni) -> String {
-    format!(r#"kubectl patch felixconfiguration default --type=merge -p '{{"spec":{{"vxlanVNI":{vni}}}}}'"#)
+/// The command that gives Linux nodes this VNI. `etcd`: Calico keeps its data there, where kubectl does not reach it.
+pub(super) fn patch(vni: Vni, etcd: bool) -> String {
+    let (tool, merge) = if etcd { ("calicoctl", "") } else { ("kubectl", " --type=merge") };
+    format!(r#"{tool} patch felixconfiguration default{merge} -p '{{"spec":{{"vxlanVNI":{vni}}}}}'"#)
 }
 
 /// Judges the VNIs of a rollout. None if it does not set one. `sets`: in the order of the waves.

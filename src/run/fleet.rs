@@ -15,6 +15,7 @@ use super::sources::Sources;
 use crate::apply::standing::Standing;
 use crate::cluster::{Cluster, FleetWatch, may_pass, rights_manifest};
 use crate::config::Layered;
+use crate::config::spec::DatastoreType;
 use crate::fault::{Exit, Fault};
 use crate::fleet::{
     self, DaemonSet, Fleet, FleetPlan, FleetStatus, MaxUnavailable, Rollout, TriedAction, TriedObject, Wave, WaveState,
@@ -116,6 +117,7 @@ fn rollout(request: &Request, address: &str, calico_namespace: &str, config: &La
         max_unavailable: request.max_unavailable,
         vni: config.config.spec.calico_network.vxlan.vxlan_vni,
         former_vni: None,
+        etcd: config.config.spec.datastore.kind == Some(DatastoreType::Etcdv3),
     })
 }
 

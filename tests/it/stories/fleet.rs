@@ -5,6 +5,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
 use super::schemas;
+use crate::etcd::Member;
 use crate::lab::{Lab, Output};
 
 /// What names the rollout, as a command has it.
@@ -122,6 +123,28 @@ fn a_canary_without_a_node_and_an_image_that_is_none_are_told() {
     for image in ["c", "localhost:5000/a/b_c:v1.0-x", &format!("host/c:1@sha256:{}", "0a".repeat(32))] {
         let _fits = lab.run(&format!("fleet plan -c node.yaml --image {image}")).exits(0);
     }
+}
+
+/// kubectl does not reach what Calico keeps in etcd.
+#[test]
+fn a_plan_names_calicoctl_if_calico_keeps_its_data_in_etcd() {
+    let member = Member::start();
+    let lab = Lab::installed();
+    let config = |datastore: &str| {
+        format!(
+            "spec: {{calico: {{version: v3.32.1}}, calicoNetwork: {{backend: vxlan, vxlan: {{vxlanVNI: 5000}}}}{datastore}}}\n"
+        )
+    };
+    lab.write("node.yaml", config(""));
+    let etcd = format!(", datastore: {{type: etcdv3, etcd: {{endpoints: [\"{}\"]}}}}", member.url());
+    lab.write("etcd.yaml", config(&etcd));
+    let command = |file: &str| {
+        let plan = lab.run(&format!("fleet plan -c {file} --image host/c:1 -o json")).exits(0).json();
+        plan["steps"].as_array().unwrap().iter().find_map(|step| step["command"].as_str().map(str::to_owned)).unwrap()
+    };
+    let change = r#"-p '{"spec":{"vxlanVNI":5000}}'"#;
+    assert_eq!(command("node.yaml"), format!("kubectl patch felixconfiguration default --type=merge {change}"));
+    assert_eq!(command("etcd.yaml"), format!("calicoctl patch felixconfiguration default {change}"));
 }
 
 #[test]
