@@ -1,5 +1,6 @@
 //! `fleet`: one change on many nodes, made by Kubernetes' DaemonSet controller.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -24,6 +25,9 @@ use crate::values::count;
 
 /// Nodes that a line of the screen names; the document has all.
 const NAMED: usize = 5;
+
+/// Services that a line of the screen names, with their nodes.
+const SERVICES_NAMED: usize = 3;
 
 pub(crate) fn run(verb: &Fleet, app: &mut App) -> Result<Ending> {
     match verb {
@@ -178,6 +182,7 @@ fn plan_text(plan: &FleetPlan) -> String {
             let nodes: Vec<String> = wave.loses.iter().map(with_pods).collect();
             lines.push(format!("     {}", some(&nodes)));
         }
+        lines.extend(services(&wave.loses));
         for blocked in &wave.blocked {
             lines.push(format!("     a drain would fail: {blocked}"));
         }
@@ -213,6 +218,22 @@ fn with_pods(node: &PlannedNode) -> String {
         0 => node.name.clone(),
         evicted => format!("{} ({})", node.name, count(evicted, "pod")),
     }
+}
+
+/// How many Services lose pods on these nodes, and which then have none; none if no Service does.
+fn services(loses: &[PlannedNode]) -> Option<String> {
+    let (mut all, mut down) = (BTreeSet::new(), Vec::new());
+    for node in loses {
+        for service in node.services.iter().flatten() {
+            all.insert(&service.name);
+            down.extend(service.alone.then(|| format!("{} (on {})", service.name, node.name)));
+        }
+    }
+    let down = match down.len() {
+        0 => String::new(),
+        _ => format!("; left without any until they run elsewhere: {}", first(&down, SERVICES_NAMED)),
+    };
+    (!all.is_empty()).then(|| format!("     Services that lose pods: {}{down}", all.len()))
 }
 
 /// The status as one screen.
@@ -275,10 +296,14 @@ fn row(wave: &WaveStatus) -> [String; 8] {
     [wave.name.clone(), state.to_owned(), nodes, done, in_progress, failed, wave.max_unavailable.clone(), left]
 }
 
+fn some(nodes: &[String]) -> String {
+    first(nodes, NAMED)
+}
+
 /// `a, b and 3 more`.
-fn some(names: &[String]) -> String {
-    let shown = names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
-    match names.len().saturating_sub(NAMED) {
+fn first(names: &[String], most: usize) -> String {
+    let shown = names.iter().take(most).cloned().collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(most) {
         0 => shown,
         more => format!("{shown} and {more} more"),
     }
@@ -287,7 +312,7 @@ fn some(names: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fleet::{FleetFailure, PlannedStep, PlannedWave, VniNodes};
+    use crate::fleet::{FleetFailure, PlannedService, PlannedStep, PlannedWave, VniNodes};
     use crate::values::Vni;
 
     fn wave(name: &str, state: WaveState, [nodes, done, in_progress, failed]: [usize; 4]) -> WaveStatus {
@@ -372,7 +397,12 @@ mod tests {
             loses: nodes
                 .iter()
                 .zip([evicted].into_iter().chain(std::iter::repeat(0)))
-                .map(|(name, evicted)| PlannedNode { name: name.clone(), evicted, blocked: Vec::new() })
+                .map(|(name, evicted)| PlannedNode {
+                    name: name.clone(),
+                    evicted,
+                    blocked: Vec::new(),
+                    services: Some(Vec::new()),
+                })
                 .collect(),
             nodes,
             estimate_seconds,
@@ -384,14 +414,19 @@ mod tests {
         };
         let others: Vec<String> = (3..=25).map(|number| format!("node-{number}")).collect();
         let blocked = vec!["node-9: demo/web is under a budget".to_owned()];
+        let mut others = planned("others", others, 3, 2, 2400);
+        let service = |name: &str, alone| PlannedService { name: name.into(), alone };
+        let alone = ["demo/a", "demo/b", "demo/web"].map(|name| service(name, true));
+        others.loses[0].services = Some(alone.into());
+        others.loses[1].services = Some(vec![service("demo/c", true), service("demo/d", false)]);
+        others.loses[2].services = Some(vec![service("demo/d", false)]);
+        let mut canary = planned("canary", vec!["node-1".into()], 1, 3, 300);
+        canary.loses[0].services = Some(vec![service("demo/d", false)]);
         let plan = FleetPlan {
             namespace: "fleet".into(),
             image: "registry.example.com/calicoctl-win:1".into(),
             revision: "REVISION".into(),
-            waves: vec![
-                planned("canary", vec!["node-1".into()], 1, 3, 300),
-                PlannedWave { blocked, ..planned("others", others, 3, 2, 2400) },
-            ],
+            waves: vec![canary, PlannedWave { blocked, ..others }],
             left_out: vec!["node-2".into()],
             replaced: Vec::new(),
             estimate_seconds: 2700,
@@ -405,8 +440,10 @@ mod tests {
         24 Windows nodes in 2 waves, about 45 min (5 minutes for each node): registry.example.com/calicoctl-win:1 as revision REVISION
           1. canary: 1 node, 1 at once, 3 pods evicted if the change needs a drain, about 5 min
              node-1 (3 pods)
+             Services that lose pods: 1
           2. others: 23 nodes, 3 at once, 2 pods evicted if the change needs a drain, about 40 min
              node-3 (2 pods), node-4, node-5, node-6, node-7 and 18 more
+             Services that lose pods: 5; left without any until they run elsewhere: demo/a (on node-3), demo/b (on node-3), demo/web (on node-3) and 1 more
              a drain would fail: node-9: demo/web is under a budget
           left out by label: node-2
         ! VNI 5000 is not the cluster's: pods on changed nodes and on nodes with the former VNI do not reach each other, for about 45 min

@@ -13,7 +13,7 @@ pub use self::found::{DaemonSet, Fleet, FleetPod, Revision};
 pub use self::objects::{
     MANAGED, MaxUnavailable, REVISION_VARIABLE, Rollout, daemon_set, idle, image, installs_another, preamble,
 };
-pub use self::plan::{FleetPlan, NodePods, PlannedNode, PlannedStep, PlannedWave, plan};
+pub use self::plan::{FleetPlan, NodePods, PlannedNode, PlannedService, PlannedStep, PlannedWave, plan};
 pub use self::status::{FleetFailure, FleetStatus, WaveState, WaveStatus, status};
 pub use self::tried::{TriedAction, TriedObject, told};
 pub use self::vni::{FleetVni, VniNodes};

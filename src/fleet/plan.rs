@@ -19,6 +19,8 @@ pub struct NodePods {
     pub evicted: usize,
     /// Why some cannot be evicted, a sentence each.
     pub blocked: Vec<String>,
+    /// As of [`PlannedNode`].
+    pub services: Option<Vec<PlannedService>>,
 }
 
 /// The document of `fleet plan`.
@@ -67,6 +69,17 @@ pub struct PlannedNode {
     pub evicted: usize,
     /// Pods that cannot be evicted, and why: a disruption budget, for example.
     pub blocked: Vec<String>,
+    /// Services that lose pods, by name; null if they may not be read.
+    pub services: Option<Vec<PlannedService>>,
+}
+
+/// A Service of which pods are evicted that serve it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct PlannedService {
+    /// `namespace/name`.
+    pub name: String,
+    /// No other pod serves it now: it has none until the evicted ones run elsewhere.
+    pub alone: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
@@ -90,8 +103,8 @@ pub fn plan(
     for wave in waves {
         let members: Vec<&FleetNode> = nodes.iter().filter(|node| wave.has(node)).collect();
         let loses = |node: &&FleetNode| {
-            let NodePods { evicted, blocked } = pods.get(&node.name).cloned().unwrap_or_default();
-            PlannedNode { name: node.name.clone(), evicted, blocked }
+            let NodePods { evicted, blocked, services } = pods.get(&node.name).cloned().unwrap_or_default();
+            PlannedNode { name: node.name.clone(), evicted, blocked, services }
         };
         let loses: Vec<PlannedNode> = members.iter().map(loses).collect();
         let at_once = rollout.max_unavailable.of(members.len()).min(members.len());
@@ -186,9 +199,11 @@ mod tests {
             former_vni: None,
             etcd: true,
         };
+        let services = Some(vec![PlannedService { name: "demo/web".into(), alone: true }]);
+        let blocked = vec!["demo/web is under a budget".to_owned()];
         let pods = BTreeMap::from([
-            ("node-1".to_owned(), NodePods { evicted: 3, blocked: Vec::new() }),
-            ("node-9".to_owned(), NodePods { evicted: 2, blocked: vec!["demo/web is under a budget".into()] }),
+            ("node-1".to_owned(), NodePods { evicted: 3, ..NodePods::default() }),
+            ("node-9".to_owned(), NodePods { evicted: 2, blocked: blocked.clone(), services: services.clone() }),
         ]);
         let waves = waves(&Wishes { canary: Some(("stage".into(), "canary".into())), zones: false }, &nodes);
         let vni = Some(Vni::try_from(5000).unwrap());
@@ -202,8 +217,7 @@ mod tests {
             (&canary.blocked, &others.blocked),
             (&vec![], &vec!["node-9: demo/web is under a budget".to_owned()])
         );
-        let lost =
-            PlannedNode { name: "node-9".into(), evicted: 2, blocked: vec!["demo/web is under a budget".into()] };
+        let lost = PlannedNode { name: "node-9".into(), evicted: 2, blocked, services };
         assert_eq!((others.loses.len(), &others.loses[6]), (23, &lost));
         assert_eq!((plan.nodes(), plan.estimate_seconds, plan.left_out), (24, 2700, vec!["node-2".to_owned()]));
         let commands: Vec<String> = plan.steps.iter().filter_map(|step| step.command.clone()).collect();

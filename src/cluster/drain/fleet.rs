@@ -6,44 +6,84 @@ use anyhow::Result;
 use jiff::Timestamp;
 
 use super::super::Cluster;
+use super::super::api::Api;
+use super::super::errors::Failure;
 use super::pods::{Fate, Pod, fate};
+use super::services::{Service, Services};
 use super::{BUDGETS, Budget, DrainOptions, budgets};
 use crate::fleet::NodePods;
+use crate::report::event::Event;
+
+const SERVICES: &str = "/api/v1/services";
+
+/// What is found in the pods.
+struct Found {
+    nodes: BTreeMap<String, NodePods>,
+    /// None if they may not be read.
+    services: Option<Services>,
+}
 
 impl Cluster {
-    /// What a drain of each of these nodes would evict, and what blocks it. No more than a page of pods is in memory.
+    /// What a drain of each of these nodes would evict, what blocks it, and which Services lose pods by it. No more than
+    /// a page of pods is in memory.
     ///
     /// # Errors
-    /// When pods or budgets cannot be read.
+    /// When pods, budgets or Services cannot be read; a missing right to the Services is only warned of.
     pub fn plan_drains(&self, nodes: &[String], options: &DrainOptions) -> Result<BTreeMap<String, NodePods>> {
         let empty =
             || -> BTreeMap<String, NodePods> { nodes.iter().map(|name| (name.clone(), NodePods::default())).collect() };
-        let mut found = empty();
         let now = Timestamp::now();
-        self.runtime.block_on(async {
+        let mut found = self.runtime.block_on(async {
             let budgets: Vec<Budget> = self.api.list(BUDGETS).await?;
+            let mut found = Found { nodes: empty(), services: services(&self.api).await? };
             self.api
                 .each_page::<Pod, _>(
                     "/api/v1/pods",
                     &mut found,
-                    |found| *found = empty(),
-                    |found, page| {
+                    |found| {
+                        found.nodes = empty();
+                        found.services.iter_mut().for_each(Services::forget_pods);
+                    },
+                    |Found { nodes, services }, page| {
                         for pod in page {
-                            let Some(node) = found.get_mut(pod.node()) else { continue };
-                            match fate(&pod, false, options, now) {
-                                Fate::Goes => {
-                                    node.evicted += 1;
-                                    let never = budgets::never(&pod, &budgets);
-                                    node.blocked.extend(never.map(|why| format!("{pod}: {why}")));
+                            let mut is_evicted = false;
+                            if let Some(node) = nodes.get_mut(pod.node()) {
+                                match fate(&pod, false, options, now) {
+                                    Fate::Goes => {
+                                        is_evicted = true;
+                                        node.evicted += 1;
+                                        let never = budgets::never(&pod, &budgets);
+                                        node.blocked.extend(never.map(|why| format!("{pod}: {why}")));
+                                    }
+                                    Fate::Refused(why) => node.blocked.push(format!("{pod} {}", why.join(", and "))),
+                                    Fate::Remains(_) => {}
                                 }
-                                Fate::Refused(why) => node.blocked.push(format!("{pod} {}", why.join(", and "))),
-                                Fate::Remains(_) => {}
                             }
+                            // Also one on another node serves them.
+                            services.iter_mut().for_each(|services| services.add(&pod, is_evicted));
                         }
                     },
                 )
-                .await
+                .await?;
+            Ok::<_, Failure>(found)
         })?;
-        Ok(found)
+        if let Some(services) = found.services {
+            services.tell(&mut found.nodes);
+        }
+        Ok(found.nodes)
+    }
+}
+
+async fn services(api: &Api) -> Result<Option<Services>, Failure> {
+    match api.retry_refused(async || api.list::<Service>(SERVICES).await).await {
+        Ok(services) => Ok(Some(Services::new(services))),
+        Err(failure) if failure.status == Some(403) && !api.is_refused_for_now(&failure) => {
+            api.report(Event::Warning {
+                id: "ServicesUnread",
+                message: "Services cannot be read with these rights, so it is not known which of them lose pods".into(),
+            });
+            Ok(None)
+        }
+        Err(failure) => Err(failure),
     }
 }

@@ -6,6 +6,7 @@ mod eviction;
 mod fleet;
 mod pods;
 mod run;
+mod services;
 
 use std::collections::BTreeSet;
 use std::fmt;

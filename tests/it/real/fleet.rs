@@ -422,7 +422,9 @@ fn five_thousand_nodes_are_planned_and_looked_at() {
     let Some(cluster) = RealCluster::start(V1) else { return };
     let admin = cluster.server.file("kubeconfig");
     fs::copy(&admin, cluster.lab.path("admin")).unwrap();
-    cluster.lab.write("node.yaml", "spec: {calico: {version: v3.31.7}}\n");
+    // The pods have no controller.
+    let config = "spec: {calico: {version: v3.31.7}, maintenance: {drain: {force: true}}}\n";
+    cluster.lab.write("node.yaml", config);
     let limits = Limits { timeout: Duration::from_secs(60), retries: 2, asks: false };
     thread::scope(|scope| {
         for part in 0..4 {
@@ -433,12 +435,21 @@ fn five_thousand_nodes_are_planned_and_looked_at() {
                     let labels = json!({ "kubernetes.io/os": "windows", "kubernetes.io/hostname": name });
                     let node = json!({ "metadata": { "name": name, "labels": labels } });
                     let _node: Value = client.post("/api/v1/nodes", &node).unwrap();
-                    let labels = json!({ "app.kubernetes.io/name": "calicoctl-win", "calicoctl-win/wave": "all" });
+                    let labels = json!({
+                        "app.kubernetes.io/name": "calicoctl-win", "calicoctl-win/wave": "all", "serves": name,
+                    });
                     let pod = json!({
                         "metadata": { "name": name, "labels": labels, "annotations": { "calicoctl-win/revision": "r" } },
                         "spec": { "nodeName": name, "containers": [{ "name": "logs", "image": "registry.example.com/a:1" }] },
                     });
                     let _pod: Value = client.post("/api/v1/namespaces/default/pods", &pod).unwrap();
+                    let ready = json!({ "type": "Ready", "status": "True" });
+                    let status = json!({ "status": { "phase": "Running", "conditions": [ready] } });
+                    let at = format!("/api/v1/namespaces/default/pods/{name}/status");
+                    let _pod: Value = client.merge_patch(&at, &status).unwrap();
+                    let spec = json!({ "clusterIP": "None", "selector": { "serves": name } });
+                    let service = json!({ "metadata": { "name": name }, "spec": spec });
+                    let _service: Value = client.post("/api/v1/namespaces/default/services", &service).unwrap();
                 }
             });
         }
@@ -469,6 +480,10 @@ fn five_thousand_nodes_are_planned_and_looked_at() {
             |wave: &Value| wave["nodes"].as_array().map_or(wave["nodes"].as_u64(), |all| Some(all.len() as u64));
         let all: u64 = document["waves"].as_array().unwrap().iter().filter_map(nodes).sum();
         assert!(all >= 5000, "{document:#}");
+        if words.contains("plan") {
+            let lost = document["waves"][1]["loses"][4000]["services"][0].clone();
+            assert_eq!(lost["alone"], true, "{lost}");
+        }
     }
     followed(&cluster, &admin);
 }

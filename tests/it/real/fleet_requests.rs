@@ -44,6 +44,7 @@ fn a_rollout_asks_nothing_for_each_of_its_nodes() {
         let lists = |resource: &str| counts.get(&format!("list {resource}")).copied().unwrap_or_default();
         assert!(once.iter().all(|resource| lists(resource) <= most), "{words}: {counts:#?}");
     }
+    assert_eq!(plan["list services"], 1, "{plan:#?}");
     let changes = |counts: &BTreeMap<String, usize>| {
         let reads = ["get ", "list ", "watch ", "create selfsubject"];
         counts.keys().filter(|what| !reads.iter().any(|read| what.starts_with(read))).cloned().collect::<Vec<_>>()

@@ -125,6 +125,58 @@ fn a_canary_without_a_node_and_an_image_that_is_none_are_told() {
     }
 }
 
+/// Node win-a1 has the two pods of demo/web, and a pod of the DaemonSet demo/fluent-bit, which a drain skips.
+#[test]
+fn a_plan_says_which_services_lose_pods_and_which_have_none_left() {
+    let lab = Lab::installed();
+    lab.write("node.yaml", "spec: {calico: {version: v3.32.1}}\n");
+    let asks = "fleet plan -c node.yaml --image host/c:1";
+    let loses = |output: &Output| {
+        let plan = output.json();
+        schemas::check(&plan);
+        let [node] = &plan["waves"][0]["loses"].as_array().unwrap()[..] else { panic!("{plan:#}") };
+        assert_eq!((&node["name"], &node["evicted"]), (&json!("win-a1"), &json!(2)), "{plan:#}");
+        node["services"].clone()
+    };
+    assert_eq!(loses(&lab.run(&format!("{asks} -o json")).exits(0)), json!([]));
+    for (namespace, name, app) in
+        [("demo", "web", "web"), ("demo", "api", "web"), ("demo", "logs", "fluent-bit"), ("default", "web", "web")]
+    {
+        lab.add_object(
+            "services",
+            json!({
+                "apiVersion": "v1", "kind": "Service", "metadata": { "name": name, "namespace": namespace },
+                "spec": { "type": "ClusterIP", "selector": { "app": app } },
+            }),
+        );
+    }
+    let both = |alone: bool| json!([{ "name": "demo/api", "alone": alone }, { "name": "demo/web", "alone": alone }]);
+    assert_eq!(loses(&lab.run(&format!("{asks} -o json")).exits(0)), both(true));
+    let screen = lab.run(asks).exits(0).screen();
+    let line = "\n     Services that lose pods: 2; left without any until they run elsewhere: demo/api (on win-a1), demo/web (on win-a1)\n";
+    assert!(screen.contains(line), "{screen}");
+
+    // Without the right to read them, the plan has the rest, and says what is missing.
+    let unread = lab.fails_at("api GET /api/v1/services?*=403", &format!("{asks} -o json")).exits(0);
+    assert_eq!(loses(&unread), Value::Null);
+    let screen = lab.fails_at("api GET /api/v1/services?*=403", asks).exits(0).screen();
+    assert!(screen.contains("ServicesUnread") && !screen.contains("Services that lose"), "{screen}");
+
+    // A pod on a node of another system serves them meanwhile.
+    lab.add_object(
+        "pods",
+        json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": { "name": "web-linux", "namespace": "demo", "uid": "1", "labels": { "app": "web" } },
+            "spec": { "nodeName": "linux-1", "containers": [] },
+            "status": { "phase": "Running", "conditions": [{ "type": "Ready", "status": "True" }] },
+        }),
+    );
+    assert_eq!(loses(&lab.run(&format!("{asks} -o json")).exits(0)), both(false));
+    let screen = lab.run(asks).exits(0).screen();
+    assert!(screen.contains("\n     Services that lose pods: 2\n"), "{screen}");
+}
+
 /// kubectl does not reach what Calico keeps in etcd.
 #[test]
 fn a_plan_names_calicoctl_if_calico_keeps_its_data_in_etcd() {
