@@ -214,7 +214,7 @@ fn plan_of(app: &mut App, node: &mut dyn Node, round: &Round, bundle: &mut Bundl
             bundle.text("plan.txt", &text);
         }
         Err(error) => {
-            bundle.missing("plan.json", &format!("planned without a download: {}", Failure::new(&error).line()))
+            bundle.missing("plan.json", &format!("planned without a download: {}", Failure::new(&error).line()));
         }
     }
 }

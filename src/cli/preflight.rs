@@ -106,8 +106,8 @@ fn of_status(app: &App, status: Result<NodeStatus>, report: &PreflightReport) ->
         Ok(status) => {
             // `--fix` holds the lock until this run ends.
             let is_own = status.run.is_some_and(|run| run.run == app.run);
-            let is_other = |problem: &Problem| !found(problem.id) && !(is_own && problem.id == "RunInProgress");
-            let others = status.problems.into_iter().filter(is_other);
+            let is_known = |problem: &Problem| found(problem.id) || is_own && problem.id == "RunInProgress";
+            let others = status.problems.into_iter().filter(|problem| !is_known(problem));
             let (problems, mut commands): (Vec<_>, Vec<_>) = others.map(|one| (one.message, one.command)).unzip();
             commands.dedup();
             match problems.is_empty() {
