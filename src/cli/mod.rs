@@ -235,6 +235,9 @@ mod tests {
     /// The proof has the node's rights, and nothing else asks the cluster.
     const RESTARTS: Exceptions = &[("facts", 2), ("client", 2)];
 
+    /// It also measures the node's status: with the node's own login, and as the services ask the datastore.
+    const WITH_STATUS: Exceptions = &[("client", 3), ("standing", 2)];
+
     /// What a failed change left is read again, to revert it.
     const FAILS: Exceptions = &[("standing", 2)];
 
@@ -265,7 +268,7 @@ mod tests {
         ("plan", &[]),
         ("config show", &[]),
         ("config diff", &[]),
-        ("preflight", &[]),
+        ("preflight", WITH_STATUS),
         ("cluster check", &[]),
         ("policy lint", &[]),
         ("credentials show", &[]),
