@@ -79,9 +79,9 @@ PYTHON
     # With the two newest minor versions of its schemas.
     python_tools kubernetes-validate==1.37.0
     validate() { kubernetes-validate --quiet --strict -k 1.37 -k 1.36 "$@"; }
-    validate $here/install.yaml $here/job.yaml "$work/waits.yaml" "$work/begun.yaml"
+    validate $here/install.yaml $here/job.yaml $here/uninstall.yaml "$work/waits.yaml" "$work/begun.yaml"
     local file
-    for file in $here/job.yaml "$work/begun.yaml"; do
+    for file in $here/job.yaml $here/uninstall.yaml "$work/begun.yaml"; do
         if sed 's/hostNetwork:/hostNetwrk:/' "$file" >"$work/wrong.yaml" &&
             validate "$work/wrong.yaml" >/dev/null 2>&1; then
             echo "error: kubernetes-validate accepts an unknown field in $file" >&2

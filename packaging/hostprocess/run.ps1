@@ -6,7 +6,7 @@
 $ErrorActionPreference = 'Stop'
 $mount = $env:CONTAINER_SANDBOX_MOUNT_POINT
 if (-not $mount) { throw 'this is no HostProcess container: CONTAINER_SANDBOX_MOUNT_POINT is not set' }
-if (-not $env:API_SERVER) { throw 'API_SERVER is not set: write apiServer in the ConfigMap calicoctl-win' }
+if (-not $env:API_SERVER) { throw 'API_SERVER is not set: write it in the manifest, or as apiServer in the ConfigMap calicoctl-win' }
 if ($env:API_SERVER -notmatch '^https://[^/\s]+$') { throw "API_SERVER is $($env:API_SERVER): write it as https://HOST:PORT" }
 
 # The files of a container are visible only in it, so a run of the host has its own. SYSTEM and administrators only: one
@@ -28,8 +28,14 @@ Get-ChildItem -Path $folder -Filter 'calicoctl-win-*.exe' |
     Where-Object -Property FullName -NE -Value $program |
     Remove-Item -Force -ErrorAction SilentlyContinue
 
-$config = Join-Path -Path $folder -ChildPath 'node.yaml'
-Copy-Item -LiteralPath (Join-Path -Path $mount -ChildPath 'etc\calicoctl-win\node.yaml') -Destination $config -Force
+$options = @('--yes', '--detach', '--output=json')
+$mounted = Join-Path -Path $mount -ChildPath 'etc\calicoctl-win\node.yaml'
+# `uninstall` needs no config.
+if (Test-Path -LiteralPath $mounted) {
+    $config = Join-Path -Path $folder -ChildPath 'node.yaml'
+    Copy-Item -LiteralPath $mounted -Destination $config -Force
+    $options += "--config=$config"
+}
 $account = Join-Path -Path $mount -ChildPath 'var\run\secrets\kubernetes.io\serviceaccount'
 $ca = [System.IO.File]::ReadAllBytes((Join-Path -Path $account -ChildPath 'ca.crt'))
 $token = [System.IO.File]::ReadAllText((Join-Path -Path $account -ChildPath 'token'))
@@ -49,6 +55,7 @@ $login = @{
 }
 $kubeconfig = Join-Path -Path $folder -ChildPath 'kubeconfig'
 [System.IO.File]::WriteAllText($kubeconfig, (ConvertTo-Json -InputObject $login -Depth 5))
+$options += "--kubeconfig=$kubeconfig"
 
 # The last line of the log, from which `fleet status` reads the cause. kubelet keeps the last 2,048 bytes of a log as the
 # message of a failed container (MaxContainerTerminationMessageLogLength in Kubernetes' pkg/kubelet/container), so the
@@ -71,24 +78,27 @@ function Write-Result {
     Write-Output -InputObject $line
 }
 
-$options = @('--yes', '--detach', "--config=$config", "--kubeconfig=$kubeconfig", '--output=json')
 $limit = (Get-Date).AddHours(1)
 do {
     $started = (& $program @args @options) -join "`n"
     $code = $LASTEXITCODE
-    # The run of an earlier container, or of a person, is in progress.
+    $run = $null
+    if ($code -eq 0) {
+        $run = (ConvertFrom-Json -InputObject $started).run
+        Write-Output -InputObject "run $run on $($env:COMPUTERNAME): $args"
+        & $program status --wait --run=$run --timeout=2h --exit-codes=simple
+        $code = $LASTEXITCODE
+    }
+    # The run of an earlier container, or of a person, is in progress: here, so that this one was not started, or on
+    # another machine, whose Lease on the Node ended this one.
     $busy = $code -eq 14 -and (Get-Date) -lt $limit
     if ($busy) { Start-Sleep -Seconds 10 }
 } while ($busy)
-if ($code -ne 0) {
+if (-not $run) {
     Write-Output -InputObject $started
     Write-Result -Result (ConvertFrom-Json -InputObject $started)
     exit $code
 }
-$run = (ConvertFrom-Json -InputObject $started).run
-Write-Output -InputObject "run $run on $($env:COMPUTERNAME): $args"
-& $program status --wait --run=$run --timeout=2h --exit-codes=simple
-$code = $LASTEXITCODE
 & $program logs --run=$run
 if ($code -ne 0) {
     $ended = ConvertFrom-Json -InputObject ((& $program status --run=$run --output=json) -join "`n")

@@ -33,7 +33,7 @@ const CANNOT_START: [&str; 6] = [
 ];
 
 /// Results of a container that are not the end of its run: the next one resumes the run, or waits for it.
-const WITHOUT_END: [&str; 3] = ["Busy", "InterruptedRun", "RunInProgress"];
+const WITHOUT_END: [&str; 4] = ["Busy", "InterruptedRun", "NodeLeased", "RunInProgress"];
 
 /// After so many tries, a run that is lost each time is as good as failed.
 const TRIES: u32 = 5;

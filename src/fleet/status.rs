@@ -318,7 +318,8 @@ mod tests {
         };
         let result = |id: &str| format!("result: {{\"id\":\"{id}\",\"what\":\"what\"}}\n");
         // Named as failed, but nobody has to do anything.
-        for lost in [&result("InterruptedRun"), &result("RunInProgress"), &result("Busy"), "run r on A: apply"] {
+        let ids = ["InterruptedRun", "RunInProgress", "Busy", "NodeLeased"];
+        for lost in ids.map(result).iter().map(String::as_str).chain(["run r on A: apply"]) {
             assert_eq!(state(lost, 0), (WaveState::Rolling, 1, 1), "{lost}");
             assert_eq!(state(lost, 4), (WaveState::Stopped, 1, 1), "{lost}: five times");
         }

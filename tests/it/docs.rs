@@ -260,11 +260,12 @@ fn every_command_in_a_hint_is_one_that_the_program_has() {
 }
 
 /// Options of other programs in the texts.
-const OTHER_PROGRAMS: [&str; 50] = [
+const OTHER_PROGRAMS: [&str; 51] = [
     // kubectl, kubeadm and calicoctl
     "--client",
     "--clusterrole",
     "--field-selector",
+    "--for",
     "--print-join-command",
     "--raw",
     "--resource",

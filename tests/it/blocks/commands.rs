@@ -10,16 +10,18 @@ use regex::Regex;
 use crate::{powershell, project};
 
 /// Programs that the pages run besides this one.
-const PROGRAMS: [&str; 25] = [
+const PROGRAMS: [&str; 28] = [
     "ansible-playbook",
     "calicoctl",
     "cargo",
     "cd",
     "choco",
     "cp",
+    "done",
     "dsc",
     "echo",
     "export",
+    "for",
     "icacls",
     "ip",
     "kubeadm",
@@ -32,6 +34,7 @@ const PROGRAMS: [&str; 25] = [
     "scoop",
     "scp",
     "sc.exe",
+    "sed",
     "skopeo",
     "terraform",
     "winget",

@@ -11,10 +11,12 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Stdio};
 
 use super::api_server::until;
-use super::fleet::Fleet;
+use super::fleet::{Fleet, NODES, PODS};
 use super::fleet_watch::FELIX;
 use super::kwok::Runs;
 use super::parts::part;
+use serde_json::Value;
+
 use crate::blocks::sandbox::printed;
 use crate::blocks::{Block, blocks};
 use crate::lab::Output;
@@ -51,16 +53,41 @@ fn run(fleet: &Fleet, block: &Block, commands: &str) -> String {
     output.screen()
 }
 
+const CHANGE: &str = "Change the VNI of a cluster";
+const REMOVE: &str = "Remove Calico";
+
 /// The blocks of the section, of which the first is a command.
-fn section() -> Vec<Block> {
+fn section(title: &str) -> Vec<Block> {
     let page = read(PAGE);
-    let section = page.split("\n## ").find(|section| section.starts_with("Change the VNI of a cluster\n")).unwrap();
+    let section = page.split("\n## ").find(|section| section.starts_with(&format!("{title}\n"))).unwrap();
     blocks(PAGE, section)
+}
+
+/// A Job for each Windows node, whose pod uses nothing that is not there.
+fn every_node_has_its_job(fleet: &Fleet) {
+    const JOBS: &str = "/apis/batch/v1/namespaces/calicoctl-win/jobs";
+    let pods = until("a pod of each Job", || {
+        let all = fleet.cluster.server.get(PODS)["items"].as_array().unwrap().clone();
+        let of_jobs = |pod: &Value| pod["metadata"]["labels"]["app.kubernetes.io/name"] == "calicoctl-win-job";
+        (all.len() == NODES && all.iter().all(of_jobs)).then_some(all)
+    });
+    assert_eq!(fleet.cluster.server.get(JOBS)["items"].as_array().unwrap().len(), NODES);
+    let mut nodes: Vec<&str> = pods.iter().map(|pod| pod["spec"]["nodeName"].as_str().unwrap()).collect();
+    nodes.sort_unstable();
+    let names: Vec<String> = (1..=NODES).map(|number| format!("node-{number:02}")).collect();
+    assert_eq!(nodes, names);
+    for pod in &pods {
+        // Only the account's own token, of which the API server has admitted the account.
+        let volumes = pod["spec"]["volumes"].as_array().unwrap();
+        assert!(volumes.len() == 1 && volumes[0]["projected"].is_object(), "{volumes:#?}");
+        let variables = pod["spec"]["containers"][0]["env"].as_array().unwrap();
+        assert!(variables.iter().all(|one| one["valueFrom"].is_null()), "{variables:#?}");
+    }
 }
 
 #[test]
 fn every_command_of_the_page_runs_or_says_that_it_does_not() {
-    let all = section();
+    let all = section(CHANGE);
     let commands: Vec<&Block> = all.iter().filter(|block| block.language == "sh").collect();
     let marked = |mark: &str| commands.iter().filter(|block| block.is(mark)).count();
     assert_eq!((marked("cluster") + marked("not-run"), marked("not-run")), (commands.len(), 1), "{commands:#?}");
@@ -72,7 +99,7 @@ fn the_vni_of_a_cluster_is_changed_and_changed_back_by_the_commands_of_the_page(
     let Some(()) = with_programs(&fleet) else { return };
     let mut session = None;
     let (mut last, mut shown) = (None, String::new());
-    for block in section() {
+    for block in section(CHANGE) {
         if block.is("cluster") {
             println!("{}\n{}", block.place, block.text);
             let is_over = block.mark("session") == Some("ended");
@@ -106,4 +133,11 @@ fn the_vni_of_a_cluster_is_changed_and_changed_back_by_the_commands_of_the_page(
         let status = fleet.status();
         status["waves"].as_array().unwrap().iter().all(|wave| wave["state"] == "Done").then_some(())
     });
+
+    let manifest = "packaging/hostprocess/uninstall.yaml";
+    fleet.cluster.lab.write(manifest, read(manifest));
+    for block in section(REMOVE).iter().filter(|block| block.is("cluster")) {
+        let _said = run(&fleet, block, &block.text);
+    }
+    every_node_has_its_job(&fleet);
 }

@@ -63,7 +63,7 @@ fn a_real_cluster_admits_the_pods_and_their_account_applies_the_config() {
     let applied = cluster.runs_as_the_pods("apply -y", 60);
     assert_eq!(applied["changed"], true, "{applied:#}");
     cluster.bind_pods();
-    let with_drain = "apply -y --drain=always --pod-selector=app.kubernetes.io/name!=calicoctl-win \
+    let with_drain = "apply -y --drain=always --pod-selector=app.kubernetes.io/name!=calicoctl-win-job \
                       --set calicoNetwork.vxlan.vxlanVNI=5000";
     let changed = cluster.runs_as_the_pods(with_drain, 80);
     assert_eq!(changed["evicted"].as_array().map(Vec::len), Some(3), "{changed:#}");

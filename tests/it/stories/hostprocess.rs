@@ -11,22 +11,45 @@ use crate::{powershell, read};
 
 const SCRIPT: &str = "packaging/hostprocess/run.ps1";
 
-/// The words that the script runs for these arguments, with its files beside the sandbox.
+/// The words that the script runs for these arguments, with its files beside the sandbox. The Job of an uninstall has no
+/// config.
 pub fn detached(arguments: &str) -> String {
     let script = read(SCRIPT);
-    let options = Regex::new(r"(?m)^\$options = @\((.*)\)$").unwrap().captures(&script).unwrap()[1].to_owned();
     assert!(script.contains("(& $program @args @options)"), "it runs them");
+    let lines: Vec<&str> = script.lines().filter(|line| line.trim_start().starts_with("$options ")).collect();
+    assert_eq!(lines.len(), 3, "{lines:#?}");
     let option = Regex::new(r#"['"](--[^'"]+)['"]"#).unwrap();
-    let words: Vec<&str> = option.captures_iter(&options).map(|found| found.get(1).unwrap().as_str()).collect();
+    let all = lines.iter().flat_map(|line| option.captures_iter(line)).map(|found| found.get(1).unwrap().as_str());
+    let words: Vec<&str> = all.filter(|word| arguments != "uninstall" || !word.starts_with("--config")).collect();
     format!("{arguments} {}", words.join(" ")).replace("$config", "node.yaml").replace("$kubeconfig", "kubeconfig")
 }
 
 /// The line of the script that begins so, with the name of a run.
 pub fn after(beginning: &str, run: &str) -> String {
     let script = read(SCRIPT);
-    let line =
-        script.lines().find_map(|line| line.strip_prefix("& $program ").filter(|line| line.starts_with(beginning)));
+    let mut lines = script.lines().filter_map(|line| line.trim_start().strip_prefix("& $program "));
+    let line = lines.find(|line| line.starts_with(beginning));
     line.unwrap().replace("$run", run)
+}
+
+/// The fields of the cause of a failed run, in the script's own order, each from where the script has it.
+fn cause(script: &str, result: &Value) -> Value {
+    let value = |source: &str| match source.strip_prefix("$Result.") {
+        Some(path) => path.split('.').fold(result, |value, field| &value[field]).clone(),
+        None => json!(source.trim_matches('\'')),
+    };
+    let between = |begins: &str, ends: &str| script.split_once(begins).unwrap().1.split_once(ends).unwrap().0;
+    let mut cause = json!({});
+    let fields = Regex::new(r"'(\w+)' = ([^; ]+)").unwrap();
+    for found in fields.captures_iter(between("$cause = [ordered]@{", "}\n")) {
+        cause[&found[1]] = value(&found[2]);
+    }
+    let of_error = between("    if ($Result.error) {\n", "\n    }\n");
+    let sets = Regex::new(r"\$cause\['(\w+)'\] = (\S+)").unwrap();
+    for found in sets.captures_iter(of_error).filter(|_| !result["error"].is_null()) {
+        cause[&found[1]] = value(&found[2]);
+    }
+    cause
 }
 
 /// The last line of the script for the result of a failed run: what `Write-Result` does, with the script's own numbers.
@@ -38,14 +61,14 @@ pub fn last_line(result: &Value) -> String {
     };
     let (mut length, less) = (number(r"\$length ="), number(r"\$length = \$length -"));
     let most = number(r"GetByteCount\(\$line\) -gt");
-    let (what, id) = match &result["error"] {
-        Value::Null => (&result["msg"], &json!("Failed")),
-        error => (&error["what"], &error["id"]),
-    };
-    let what: Vec<char> = what.as_str().unwrap().chars().collect();
+    assert!(script.contains("if ($what.Length -gt $length) { $cause['what'] = $what.Substring(0, $length) + '...' }"));
+    assert!(script.contains(&format!("GetByteCount($line) -gt {most} -and $length -gt 0)")), "the condition");
+    let mut cause = cause(&script, result);
+    let what: Vec<char> = cause["what"].as_str().unwrap().chars().collect();
     loop {
         let cut = what.iter().take(length).collect::<String>() + if what.len() > length { "..." } else { "" };
-        let mut line = json!({ "exit_name": result["exit_name"], "what": cut, "id": id }).to_string();
+        cause["what"] = json!(cut);
+        let mut line = cause.to_string();
         // As ConvertTo-Json of Windows PowerShell 5.1 writes them.
         for (c, escape) in [('\'', "\\u0027"), ('<', "\\u003c"), ('>', "\\u003e"), ('&', "\\u0026")] {
             line = line.replace(c, escape);
@@ -92,7 +115,7 @@ fn the_script_is_valid_and_uses_only_what_windows_has() {
 #[test]
 fn the_commands_of_the_script_install_a_node_and_tell_how_it_ended() {
     let lab = lab();
-    let started = lab.run(&detached("apply --pod-selector=app.kubernetes.io/name!=calicoctl-win")).exits(0).json();
+    let started = lab.run(&detached("apply --pod-selector=app.kubernetes.io/name!=calicoctl-win-job")).exits(0).json();
     let run = started["run"].as_str().unwrap();
     let ended = lab.run(&after("status", run)).exits(0);
     assert!(ended.stdout.contains(&format!("run {run} ended: OK")), "{ended}");
@@ -121,8 +144,24 @@ fn a_container_that_finds_a_run_in_progress_tries_again() {
     fs::write(lab.on_node("C/ProgramData/calicoctl-win/lock.json"), holder.to_string()).unwrap();
     let busy = lab.run(&detached("apply")).exits(14).json();
     assert_eq!(busy["error"]["id"], "Busy", "{busy:#}");
-    assert!(read(SCRIPT).contains("$busy = $code -eq 14"), "the script knows the code");
     drop(lock);
+
+    // A run by hand from another machine: the run starts, and its end has the code.
+    super::lease::held_elsewhere(&lab);
+    let started = lab.run(&detached("apply --set=services.felixLogSeverity=debug")).exits(0).json();
+    let run = started["run"].as_str().unwrap();
+    let _busy = lab.run(&after("status", run)).exits(14);
+    let ended = lab.run(&format!("status --run={run} --output=json")).json();
+    assert_eq!(ended["result"]["error"]["id"], "NodeLeased", "{ended:#}");
+    lab.edit_object(super::lease::KIND, super::lease::NAME, |lease| {
+        lease["spec"]["renewTime"] = "2026-01-02T15:04:05.000000Z".into();
+    });
+    // The script waits for the end in the loop that asks for this code.
+    let script = read(SCRIPT);
+    let (_, tries) = script.split_once("\ndo {\n    $started = ").unwrap();
+    let (tries, _) = tries.split_once("\n} while ($busy)").unwrap();
+    let (_, judged) = tries.split_once("& $program status --wait").expect("it waits there");
+    assert!(judged.contains("$code = $LASTEXITCODE") && judged.contains("$busy = $code -eq 14"), "{tries}");
     let second = lab.run(&detached("apply")).exits(0).json();
     let _ended = lab.run(&after("status", second["run"].as_str().unwrap())).exits(0);
     lab.healthy();
@@ -148,12 +187,15 @@ fn the_cause_of_a_failed_run_is_whole_in_what_kubelet_keeps() {
 fn the_pods_start_before_there_is_a_network_and_run_as_system_of_the_host() {
     let install = documents("install.yaml");
     let config = install.iter().find(|one| one["kind"] == "ConfigMap").unwrap();
-    let pods: Vec<Value> = install
-        .iter()
-        .chain(&documents("job.yaml"))
-        .filter_map(|one| one.pointer("/spec/template/spec").cloned())
-        .collect();
-    assert_eq!(pods.len(), 2);
+    let jobs = [documents("job.yaml"), documents("uninstall.yaml")].concat();
+    for job in &jobs {
+        // Else `fleet status` counts its node, and the Job's drain of its node evicts it.
+        let labels = &job["spec"]["template"]["metadata"]["labels"];
+        assert_eq!(labels, &json!({ "app.kubernetes.io/name": "calicoctl-win-job" }));
+    }
+    let pods: Vec<Value> =
+        install.iter().chain(&jobs).filter_map(|one| one.pointer("/spec/template/spec").cloned()).collect();
+    assert_eq!(pods.len(), 3);
     for pod in &pods {
         assert_eq!((&pod["hostNetwork"], &pod["os"]["name"]), (&json!(true), &json!("windows")));
         assert_eq!(pod["tolerations"], json!([{ "operator": "Exists" }]), "the node is not Ready without a network");

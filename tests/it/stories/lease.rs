@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use crate::lab::Lab;
 
-const KIND: &str = "leases.coordination.k8s.io";
-const NAME: &str = "calicoctl-win.win-a1";
+pub const KIND: &str = "leases.coordination.k8s.io";
+pub const NAME: &str = "calicoctl-win.win-a1";
 const VNI: &str = "reconfigure -y --set spec.calicoNetwork.vxlan.vxlanVNI=5000";
 
 fn holder(lab: &Lab) -> Option<String> {
@@ -13,7 +13,7 @@ fn holder(lab: &Lab) -> Option<String> {
 }
 
 /// Another machine holds the Lease, for an hour.
-fn held_elsewhere(lab: &Lab) {
+pub fn held_elsewhere(lab: &Lab) {
     lab.add_object(
         KIND,
         json!({

@@ -31,7 +31,7 @@ mod image;
 mod import;
 mod journal;
 pub mod kubernetes;
-mod lease;
+pub mod lease;
 mod leaving;
 mod limits;
 mod logs;
