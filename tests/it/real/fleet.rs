@@ -472,9 +472,14 @@ fn five_thousand_nodes_are_planned_and_looked_at() {
     for words in [Fleet::change("plan", "node.yaml", "1"), "fleet status --namespace default".to_owned()] {
         let command = cluster.lab.command(&format!("{words} --kubeconfig admin -o json"));
         let mut timed = std::process::Command::new("/usr/bin/time");
-        timed.args(["-f", "%e s, %U s user, %M KiB"]).arg(command.get_program()).args(command.get_args());
+        timed.args(["-f", "%e %M"]).arg(command.get_program()).args(command.get_args());
         let output = timed.current_dir(cluster.lab.path("")).env("TMPDIR", cluster.lab.path("tmp")).output().unwrap();
-        println!("{words}: {}", String::from_utf8_lossy(&output.stderr));
+        let said = String::from_utf8_lossy(&output.stderr);
+        let figures: Vec<f64> = said.lines().last().unwrap().split(' ').map(|figure| figure.parse().unwrap()).collect();
+        let (seconds, mib) = (figures[0], figures[1] / 1024.0);
+        println!("{words}: {seconds} s, {mib:.0} MiB");
+        let limit = if words.contains("plan") { 5.0 } else { 2.0 };
+        assert!(seconds <= limit && mib <= 100.0, "{words}: {seconds} s, {mib:.0} MiB");
         let document: Value = serde_json::from_slice(&output.stdout).unwrap();
         let nodes =
             |wave: &Value| wave["nodes"].as_array().map_or(wave["nodes"].as_u64(), |all| Some(all.len() as u64));
@@ -499,6 +504,9 @@ fn followed(cluster: &RealCluster, admin: &Path) {
         let status = fs::read_to_string(format!("/proc/{}/status", watch.id())).unwrap();
         let size = |name: &str| status.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
         println!("{what}: {}, {}", size("VmRSS"), size("VmHWM"));
+        let most = size("VmHWM");
+        let kib: u64 = most.split_whitespace().nth(1).unwrap().parse().unwrap();
+        assert!(kib <= 100 * 1024, "{what}: {most}");
     };
     document("the first document", "\"document\"");
     let client =
