@@ -10,6 +10,7 @@ use super::args::Config;
 use super::documents::{ConfigDiff, ConfigValidation, EffectiveConfig, EffectiveField};
 use crate::apply::standing::Standing;
 use crate::apply::store;
+use crate::cluster::Checks;
 use crate::config::{self, FieldHelp};
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
@@ -72,7 +73,7 @@ fn init(file: Option<&Path>, full: bool, app: &mut App) -> Result<Ending> {
 
 /// Returns the effective config, which needs the node, and the cluster if it answers.
 fn resolved(app: &mut App, context: &Context, node: &dyn Node) -> Result<Resolved> {
-    let known = gather(app, context, node, false, true)?.or_unread()?;
+    let known = gather(app, context, node, false, Checks::All)?.or_unread()?;
     if let Err(error) = known.cluster {
         app.warn("ClusterNotAsked", format!("shown without what the cluster says: {error:#}"));
     }

@@ -8,6 +8,7 @@ use super::args::Preflight;
 use super::checks::show;
 use super::selftest;
 use super::status::wait_for;
+use crate::cluster::Checks;
 use crate::fault::Fault;
 use crate::item::{Id, State};
 use crate::node::{Node, trust};
@@ -77,7 +78,7 @@ fn look(app: &mut App, with: (bool, bool), node: &mut dyn Node) -> Result<Round>
 
 /// `tries`: also what a run would get from elsewhere.
 fn check_all(app: &mut App, context: Context, (deep, tries): (bool, bool), node: &mut dyn Node) -> Result<Round> {
-    let known = gather(app, &context, node, false, true)?;
+    let known = gather(app, &context, node, false, Checks::All)?;
     // This is not the cluster's error, and an untrusted file must not be tried in other ways.
     if known.cluster.as_ref().is_err_and(|error| Fault::id_of(error) == trust::OTHERS_MAY_WRITE) {
         return Err(known.cluster.err().context("read the kubeconfig")?);

@@ -44,8 +44,17 @@ pub struct FactsOptions<'a> {
     pub namespace_override: Option<&'a str>,
     /// What the run needs of the cluster: these rights are checked.
     pub needs: Needs<'a>,
-    /// Whether what only checks need is read too.
-    pub checks: bool,
+    pub checks: Checks,
+}
+
+/// What is read that only checks need.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Checks {
+    #[default]
+    None,
+    /// What is about one node. Each of many nodes would read the whole cluster otherwise.
+    OfNode,
+    All,
 }
 
 impl Cluster {
@@ -128,7 +137,7 @@ async fn gather(api: &Arc<Api>, options: &FactsOptions<'_>, ca_unknown: bool) ->
     let account_missing = found.is_none();
     let calico_namespace = found.unwrap_or(looked[0]).to_owned();
     let context = FactsContext::ask(api, &calico_namespace, options.node_name.unwrap_or_default(), options.checks);
-    let platforms = Platforms::ask(api, &version.git_version, options.checks);
+    let platforms = Platforms::ask(api, &version.git_version, options.checks != Checks::None);
     let asked = Asked {
         group: calico.is_some().then_some(api_group),
         namespace: &calico_namespace,
@@ -142,7 +151,7 @@ async fn gather(api: &Arc<Api>, options: &FactsOptions<'_>, ca_unknown: bool) ->
         None => None,
     };
     let with_our_address = match (&node, options.node_name) {
-        (None, Some(_)) if options.checks => context::ask_node_with(api, options.addresses),
+        (None, Some(_)) if options.checks != Checks::None => context::ask_node_with(api, options.addresses),
         _ => None,
     };
 
@@ -185,7 +194,10 @@ async fn gather(api: &Arc<Api>, options: &FactsOptions<'_>, ca_unknown: bool) ->
         let nodes = unanswered.checked("nodes", nodes.answer().await)?;
         facts.node_with_our_address = nodes.and_then(|nodes| context::with_address(nodes, options.addresses));
     }
-    let reviewed = if options.checks { access::missing(api, rights).await } else { Err(Failure::not_asked()) };
+    let reviewed = match options.checks {
+        Checks::None => Err(Failure::not_asked()),
+        Checks::OfNode | Checks::All => access::missing(api, rights).await,
+    };
     facts.missing_rights = unanswered.checked("selfsubjectaccessreviews", reviewed)?;
     facts.clock_skew = api.clock_skew();
     facts.calico_namespace = calico_namespace;

@@ -53,7 +53,7 @@ pub use self::cleanup::Released;
 pub use self::credentials::{Issued, TOKEN_SECRET, TokenFrom, renewal_forbidden};
 pub use self::drain::{DrainOptions, DrainPlan, Remaining};
 pub use self::errors::may_pass;
-pub use self::facts::{FactsOptions, etcd_blocks_of, read_etcd};
+pub use self::facts::{Checks, FactsOptions, etcd_blocks_of, read_etcd};
 pub use self::fleet_watch::FleetWatch;
 pub use self::joining::{CertificateRequest, RequestState};
 pub use self::kubeconfig::{files_of, read_file as read_kubeconfig, server_of};

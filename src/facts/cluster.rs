@@ -83,6 +83,9 @@ pub struct ClusterFacts {
     pub unanswered: BTreeMap<String, String>,
 }
 
+/// The reason in [`ClusterFacts::unanswered`] of what a run leaves out.
+pub const LEFT_OUT: &str = "this run does not ask the cluster for it: `fleet plan` does, once for all nodes";
+
 /// The question in [`ClusterFacts::unanswered`] that etcd answers.
 pub const ETCD: &str = "etcd";
 

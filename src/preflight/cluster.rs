@@ -4,7 +4,7 @@ use super::Finding::{Fail, Pass, Skip, Unknown, Warn};
 use super::{Finding, Input, Judge, Row, Severity};
 use crate::calico::kubeconfig::OTHER_LOGINS;
 use crate::calico::services::{EXECUTABLE, KUBELET};
-use crate::facts::{ClusterFacts, ETCD, Right};
+use crate::facts::{ClusterFacts, ETCD, LEFT_OUT, Right};
 use crate::fault::Exit;
 use crate::settings::Credentials;
 use crate::values::{Cidr, joined};
@@ -166,7 +166,10 @@ fn datastore(cluster: &ClusterFacts, input: &Input<'_>) -> Finding {
 
 /// Why a question has no answer: the cluster's reason, or else this text.
 pub(super) fn untold(cluster: &ClusterFacts, question: &str, otherwise: &str) -> Finding {
-    Unknown(cluster.untold(question).unwrap_or(otherwise).to_owned())
+    match cluster.untold(question) {
+        Some(LEFT_OUT) => Skip(LEFT_OUT.into()),
+        why => Unknown(why.unwrap_or(otherwise).to_owned()),
+    }
 }
 
 /// Whether the API server's address is one that only pods can reach.

@@ -259,6 +259,20 @@ fn with_calicoctl(row: &Row) -> String {
     }
 }
 
+/// Checks of the whole cluster, which the run on one of many nodes skips.
+pub const OF_WHOLE_CLUSTER: [&str; 10] = [
+    "LinuxWorker",
+    "PoolBlocks",
+    "HostEndpoints",
+    "PoliciesSupported",
+    "PolicyCost",
+    "ApplicationLayerPolicy",
+    "BgpPeers",
+    "Typha",
+    "TyphaWorkers",
+    "ServiceAdvertisement",
+];
+
 /// Checks that may succeed later without any change: kubelet registers the Node after the first boot, and Windows sets
 /// the clock.
 const PASSING: [&str; 3] = ["CalicoServiceAccount", "NodeRegistered", "ClockInSync"];

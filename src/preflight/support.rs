@@ -190,8 +190,8 @@ fn typha(cluster: &ClusterFacts, _: &Input) -> Finding {
     let Some(nodes) = cluster.nodes else {
         return untold(cluster, "nodes", "the cluster's nodes were not counted");
     };
-    if let Some(why) = cluster.untold("deployments") {
-        return Unknown(why.to_owned());
+    if cluster.untold("deployments").is_some() {
+        return untold(cluster, "deployments", "");
     }
     let Some(typha) = cluster.typha else {
         return match nodes.all > NODES_WITHOUT_TYPHA {
@@ -211,8 +211,9 @@ fn typha(cluster: &ClusterFacts, _: &Input) -> Finding {
 
 /// Reference: Calico's requirements for Windows, which name three workers for clusters of the operator.
 fn typha_workers(cluster: &ClusterFacts, _: &Input) -> Finding {
-    if let Some(why) = ["nodes", "deployments", "installations"].iter().find_map(|question| cluster.untold(question)) {
-        return Unknown(why.to_owned());
+    let needed = ["nodes", "deployments", "installations"];
+    if let Some(question) = needed.into_iter().find(|question| cluster.untold(question).is_some()) {
+        return untold(cluster, question, "");
     }
     match (cluster.typha, &cluster.operator, cluster.nodes) {
         (None, ..) => Skip("there is no Typha".into()),
@@ -244,8 +245,8 @@ fn route_reflectors(cluster: &ClusterFacts, input: &Input) -> Finding {
 
 /// Reference: Calico's page on limitations of Windows.
 fn service_advertisement(cluster: &ClusterFacts, _: &Input) -> Finding {
-    if let Some(why) = cluster.untold("bgpconfigurations") {
-        return Unknown(why.to_owned());
+    if cluster.untold("bgpconfigurations").is_some() {
+        return untold(cluster, "bgpconfigurations", "");
     }
     match &cluster.bgp {
         None => untold(cluster, "bgppeers", "BGP's configuration was not read"),

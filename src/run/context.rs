@@ -18,7 +18,7 @@ use crate::agent::trial::Trial;
 use crate::apply::journal::{AtBoot, Terms};
 use crate::apply::node_object::NodeObject;
 use crate::apply::standing::Standing;
-use crate::cluster::{Cluster, DrainOptions, FactsOptions};
+use crate::cluster::{Checks, Cluster, DrainOptions, FactsOptions};
 use crate::config::{Layered, Origin};
 use crate::facts::{Adapter, ClusterFacts, NodeFacts, Part};
 use crate::fault::{Exit, Fault};
@@ -215,7 +215,7 @@ pub(crate) struct Known {
 ///
 /// # Errors
 /// When the config or the machine cannot be read.
-pub(crate) fn gather(app: &mut App, context: &Context, node: &dyn Node, phase: bool, checks: bool) -> Result<Known> {
+pub(crate) fn gather(app: &mut App, context: &Context, node: &dyn Node, phase: bool, checks: Checks) -> Result<Known> {
     let facts = measure(app, context, node)?;
     let (cluster, etcd) = match phase {
         true => app.phase("cluster", |app| {
@@ -274,7 +274,7 @@ fn ask_cluster(
     context: &Context,
     node: &dyn Node,
     facts: &NodeFacts,
-    checks: bool,
+    checks: Checks,
 ) -> Result<(ClusterFacts, Result<Etcd>)> {
     let (cluster, run, layered) = (context.cluster(node)?, context.run(node)?, context.config(node)?);
     let addresses: Vec<Ipv4Addr> =
@@ -346,7 +346,7 @@ impl Remote {
             addresses: &[],
             namespace_override: self.run.connection.calico_namespace.as_deref(),
             needs: login::needs(&self.run),
-            checks: true,
+            checks: Checks::All,
         });
         self.cluster.take_events().iter().for_each(|event| app.event(event));
         let mut found = asked?;

@@ -16,11 +16,14 @@ use crate::apply::standing::Standing;
 use crate::cluster::{Cluster, FleetWatch, may_pass, rights_manifest};
 use crate::config::Layered;
 use crate::config::spec::DatastoreType;
+use crate::facts::ClusterFacts;
 use crate::fault::{Exit, Fault};
 use crate::fleet::{
     self, DaemonSet, Fleet, FleetPlan, FleetStatus, MaxUnavailable, Rollout, TriedAction, TriedObject, Wave, WaveState,
     Wishes, daemon_set, idle, preamble, waves,
 };
+use crate::preflight::report::CheckStatus;
+use crate::preflight::{self, Input, Scope};
 use crate::report::event::Event;
 use crate::report::time::minutes;
 use crate::settings;
@@ -69,6 +72,7 @@ pub(crate) fn prepare(request: &Request, app: &mut App) -> Result<Prepared> {
     let cluster = remote.cluster.clone();
     let address = request.api_server.as_deref().unwrap_or_else(|| cluster.server());
     let mut rollout = rollout(request, address, &facts.calico_namespace, &remote.layered)?;
+    warn_of_whole_cluster(app, &remote, &facts);
     let nodes = cluster.windows_nodes()?;
     let waves = waves(&request.wishes, &nodes);
     if let Some((key, value)) = &request.wishes.canary
@@ -96,6 +100,18 @@ pub(crate) fn prepare(request: &Request, app: &mut App) -> Result<Prepared> {
     plan.replaced = sets.iter().filter(|set| !is_wave(set)).map(|set| set.metadata.name.clone()).collect();
     told(app, &cluster);
     Ok(Prepared { plan, rollout, waves, cluster, sets })
+}
+
+/// The checks that the nodes' runs skip, which do not read the whole cluster.
+fn warn_of_whole_cluster(app: &mut App, remote: &Remote, facts: &ClusterFacts) {
+    let side = settings::cluster_side(&remote.layered, None, facts);
+    let input = Input { side: Some(&side), cluster: Some(facts), ..Input::default() };
+    for check in preflight::run(Scope::Cluster, &input, &[]).checks {
+        let failed = matches!(check.status, CheckStatus::Warn | CheckStatus::Fail);
+        if failed && preflight::OF_WHOLE_CLUSTER.contains(&check.id.as_str()) {
+            app.warn(preflight::known_id(&check.id), check.detail);
+        }
+    }
 }
 
 /// What every node gets. `address`: the API server's, as the nodes reach it.

@@ -20,7 +20,7 @@ use super::options::{DrainFlags, Source};
 use super::pipeline::Planned;
 use super::sources::{Sources, access_of, settings_diff, whole};
 use super::stage::{Purpose, Release, find_release, try_program};
-use super::{checks, drain, flannel, scripts};
+use super::{checks, drain, flannel, node_result, scripts};
 use crate::apply::converge;
 use crate::apply::marks;
 use crate::apply::receipt::About;
@@ -32,7 +32,7 @@ use crate::calico::kube_proxy;
 use crate::calico::kubeconfig::{self, NodeCredentials};
 use crate::calico::layout::Layout;
 use crate::calico::networks;
-use crate::cluster::{Cluster, TOKEN_SECRET};
+use crate::cluster::{Checks, Cluster, TOKEN_SECRET};
 use crate::config;
 use crate::facts::{ClusterFacts, Facts, NodeFacts};
 use crate::fault::{Exit, Fault};
@@ -94,7 +94,9 @@ pub(crate) fn prepare(
     purpose: Purpose,
 ) -> Result<Prepared> {
     let (context, standing) = (op.context, &op.context.standing);
-    let mut known = gather(op.app, context, op.node, true, true)?;
+    // Of many nodes, each would read the whole cluster.
+    let checks = if node_result::revision().is_some() { Checks::OfNode } else { Checks::All };
+    let mut known = gather(op.app, context, op.node, true, checks)?;
     let flannel = op.row.replaces_flannel.then(|| flannel::found(op.node, &known.facts)).transpose()?;
     known.replaces_flannel = flannel.is_some();
     if let (Ok(resolved), Some(start)) = (&mut known.resolved, start) {

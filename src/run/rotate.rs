@@ -22,6 +22,7 @@ use crate::apply::node_object::NodeObject;
 use crate::apply::standing::{Applied, Standing};
 use crate::apply::{converge, renewal};
 use crate::calico::kubeconfig;
+use crate::cluster::Checks;
 use crate::fault::{Exit, Fault};
 use crate::item::Id;
 use crate::node::Node;
@@ -50,7 +51,7 @@ fn fetch(op: &mut Operation<'_>) -> Result<Rotated> {
         return Err(interrupted("a run was interrupted, and what it wanted the credentials to be is not done yet"));
     }
     let receipt = installed(&op.context.standing)?;
-    let known = gather(op.app, op.context, op.node, false, false)?.or_unread()?;
+    let known = gather(op.app, op.context, op.node, false, Checks::None)?.or_unread()?;
     known.cluster?;
     let resolved = known.resolved?;
     let (settings, cluster, node) = (&resolved.settings, op.context.cluster(op.node)?, &*op.node);

@@ -15,6 +15,7 @@ use self::transport::{Proxy, Transport};
 use super::api::{self, Answer, Call};
 use super::plugin::NoLogin;
 use super::rights_cache::Access;
+use crate::facts::LEFT_OUT;
 use crate::fault::{Exit, Fault};
 use crate::settings::Limits;
 
@@ -142,7 +143,7 @@ impl Failure {
 
     /// A request that was not made.
     pub fn not_asked() -> Self {
-        Self::unanswered(unreachable("ClusterNotAsked", "this command does not ask the cluster for it"), None)
+        Self::unanswered(unreachable("ClusterNotAsked", LEFT_OUT), None)
     }
 
     /// A successful response that cannot be parsed, or a request that cannot be serialized.

@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use serde::Deserialize;
 
 use super::policies::{self, OfAdmins, Policy};
-use super::{Question, Unanswered, ask, ask_all, if_checked};
+use super::{Checks, Question, Unanswered, ask, ask_all, if_checked};
 use crate::cluster::Cluster;
 use crate::cluster::api::{Api, path};
 use crate::cluster::errors::Failure;
@@ -53,7 +53,8 @@ pub(super) struct Resources {
 }
 
 impl Resources {
-    pub fn ask(api: &Arc<Api>, group: ApiGroup, checks: bool) -> Self {
+    pub fn ask(api: &Arc<Api>, group: ApiGroup, checks: Checks) -> Self {
+        let whole = checks == Checks::All;
         let (name, version) = group.parts();
         let of = |plural| path(["apis", name, version, plural]);
         let default = |plural| path(["apis", name, version, plural, "default"]);
@@ -62,18 +63,18 @@ impl Resources {
             pools: ask_all(api, of("ippools")),
             ipam: ask(api, default(group.ipam_plural())),
             information: ask(api, default("clusterinformations")),
-            affinities: if_checked(checks, || ask_all(api, of("blockaffinities"))),
-            bgp: if_checked(checks, || ask(api, default("bgpconfigurations"))),
-            peers: if_checked(checks, || ask_all(api, of("bgppeers"))),
-            host_endpoints: if_checked(checks, || ask_all(api, of("hostendpoints"))),
-            controllers: if_checked(checks, || ask(api, default("kubecontrollersconfigurations"))),
+            affinities: if_checked(whole, || ask_all(api, of("blockaffinities"))),
+            bgp: if_checked(whole, || ask(api, default("bgpconfigurations"))),
+            peers: if_checked(whole, || ask_all(api, of("bgppeers"))),
+            host_endpoints: if_checked(whole, || ask_all(api, of("hostendpoints"))),
+            controllers: if_checked(whole, || ask(api, default("kubecontrollersconfigurations"))),
             policies: [
                 of("globalnetworkpolicies"),
                 of("networkpolicies"),
                 path(["apis", "networking.k8s.io", "v1", "networkpolicies"]),
             ]
-            .map(|policies| if_checked(checks, || ask_all(api, policies))),
-            of_admins: if_checked(checks, || policies::ask_of_admins(api)),
+            .map(|policies| if_checked(whole, || ask_all(api, policies))),
+            of_admins: if_checked(whole, || policies::ask_of_admins(api)),
         }
     }
 

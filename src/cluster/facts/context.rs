@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Node, Service};
 use serde::Deserialize;
 
 use super::calico::{Bare, Named, Object};
-use super::{Question, Unanswered, ask, ask_all, ask_metadata, if_checked};
+use super::{Checks, Question, Unanswered, ask, ask_all, ask_metadata, if_checked};
 use crate::cluster::api::{Api, path, query};
 use crate::cluster::errors::Failure;
 use crate::facts::{ClusterFacts, HostProcess, NodeCounts, OperatorFacts, OperatorPool, TyphaFacts};
@@ -69,7 +69,8 @@ pub(super) struct FactsContext {
 }
 
 impl FactsContext {
-    pub fn ask(api: &Arc<Api>, namespace: &str, node: &str, checks: bool) -> Self {
+    pub fn ask(api: &Arc<Api>, namespace: &str, node: &str, checks: Checks) -> Self {
+        let (checks, whole) = (checks != Checks::None, checks == Checks::All);
         let apps = |kind, name| path(["apis", "apps", "v1", "namespaces", namespace, kind, name]);
         let pods = path(["api", "v1", "namespaces", namespace, "pods"]);
         Self {
@@ -78,11 +79,11 @@ impl FactsContext {
             pods_here: if_checked(checks, || {
                 ask_metadata(api, query(&pods, &[("fieldSelector", &format!("spec.nodeName={node}"))]))
             }),
-            typha: if_checked(checks, || ask(api, apps("deployments", "calico-typha"))),
+            typha: if_checked(whole, || ask(api, apps("deployments", "calico-typha"))),
             // Manifests put it there, whatever the namespace of the service account.
             calico_config: ask(api, path(["api", "v1", "namespaces", "kube-system", "configmaps", "calico-config"])),
             linux: ask(api, apps("daemonsets", LINUX)),
-            nodes: if_checked(checks, || ask_metadata(api, "/api/v1/nodes".to_owned())),
+            nodes: if_checked(whole, || ask_metadata(api, "/api/v1/nodes".to_owned())),
             service: if_checked(checks, || {
                 ask(api, path(["api", "v1", "namespaces", "default", "services", "kubernetes"]))
             }),

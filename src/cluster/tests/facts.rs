@@ -1,10 +1,15 @@
-use super::super::{FactsOptions, access};
+use super::super::{Checks, FactsOptions, access};
 use super::*;
 use crate::facts::{ApiGroup, ClusterFacts};
 use crate::settings::Credentials;
 
-const OPTIONS: FactsOptions<'static> =
-    FactsOptions { node_name: Some("win-a1"), addresses: &[], namespace_override: None, needs: NEEDS, checks: true };
+const OPTIONS: FactsOptions<'static> = FactsOptions {
+    node_name: Some("win-a1"),
+    addresses: &[],
+    namespace_override: None,
+    needs: NEEDS,
+    checks: Checks::All,
+};
 const NEEDS: Needs<'_> = Needs {
     login: Some(Credentials::TokenRequest),
     login_named: false,
@@ -459,9 +464,26 @@ fn without_checks_only_what_decides_something_is_asked() {
     let server = cluster_v1();
     let all = facts(&server).unwrap();
     let server = cluster_v1();
-    let few = server.connect_within(short_limits()).facts(&FactsOptions { checks: false, ..OPTIONS }).unwrap();
+    let few = server.connect_within(short_limits()).facts(&FactsOptions { checks: Checks::None, ..OPTIONS }).unwrap();
     let asked = server.keys();
     assert!(!asked.iter().any(|key| key.contains("polic") || key.contains("accessreviews")), "{asked:?}");
     assert!(asked.len() < 20, "{asked:?}");
     assert_eq!((few.pools.len(), few.service_cidrs, few.felix), (all.pools.len(), all.service_cidrs, all.felix));
+}
+
+#[test]
+fn a_run_on_one_of_many_nodes_leaves_out_what_grows_with_them() {
+    let server = cluster_v1();
+    let all = facts(&server).unwrap();
+    let server = cluster_v1();
+    let options = FactsOptions { checks: Checks::OfNode, ..OPTIONS };
+    let few = server.connect_within(short_limits()).facts(&options).unwrap();
+    let asked = server.keys();
+    let whole = ["polic", "bgp", "hostendpoints", "blockaffinities", "kubecontrollers", "typha", "GET /api/v1/nodes?"];
+    assert!(!asked.iter().any(|key| whole.iter().any(|one| key.contains(one))), "{asked:?}");
+    assert!(asked.iter().any(|key| key.contains("accessreviews")), "{asked:?}");
+    for question in ["nodes", "deployments", "bgppeers", "networkpolicies", "blockaffinities", "hostendpoints"] {
+        assert_eq!(few.untold(question), Some(crate::facts::LEFT_OUT), "{question}");
+    }
+    assert_eq!((few.pools.len(), few.host_process, few.felix), (all.pools.len(), all.host_process, all.felix));
 }

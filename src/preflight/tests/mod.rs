@@ -17,9 +17,9 @@ use self::scene::{
 };
 use super::*;
 use crate::facts::{
-    Adapter, ApiGroup, BgpFacts, ClusterNode, CniConfig, Features, FelixFacts, HnsVersion, HostProcess, NodeCounts,
-    OperatorFacts, Os, Part, PolicyFacts, PoolFacts, Product, Right, Runtime, RuntimeKind, ServiceFacts, Survey, Tls,
-    TyphaFacts,
+    Adapter, ApiGroup, BgpFacts, ClusterNode, CniConfig, Features, FelixFacts, HnsVersion, HostProcess, LEFT_OUT,
+    NodeCounts, OperatorFacts, Os, Part, PolicyFacts, PoolFacts, Product, Right, Runtime, RuntimeKind, ServiceFacts,
+    Survey, Tls, TyphaFacts,
 };
 use crate::report::explain::explain;
 use crate::settings::{Backend, Credentials, Datastore};
@@ -214,4 +214,32 @@ fn only_some_failures_are_fixed_by_the_program() {
     assert_eq!((fix("WindowsBuild", Some(&node)), fix("RuntimeRunning", Some(&node))), (None, None));
     node.survey.as_mut().unwrap().services.get_mut("containerd").unwrap().running = false;
     assert_eq!(fix("RuntimeRunning", Some(&node)).unwrap().to_string(), "start the service containerd");
+}
+
+#[test]
+fn exactly_the_checks_of_the_whole_cluster_are_skipped_on_one_of_many_nodes() {
+    let mut scene = scene();
+    with_bgp(&mut scene, "v3.31.7");
+    let cluster = &mut scene.cluster;
+    (cluster.nodes, cluster.typha, cluster.bgp, cluster.policies) = (None, None, None, None);
+    (cluster.host_endpoints, cluster.auto_host_endpoints) = (None, None);
+    for pool in &mut cluster.pools {
+        (pool.blocks_taken, pool.has_our_block) = (None, false);
+    }
+    for question in [
+        "nodes",
+        "deployments",
+        "blockaffinities",
+        "bgpconfigurations",
+        "bgppeers",
+        "hostendpoints",
+        "kubecontrollersconfigurations",
+        "networkpolicies",
+    ] {
+        cluster.unanswered.insert(question.into(), LEFT_OUT.into());
+    }
+    let found = report(|other| *other = scene);
+    let left_out = found.checks.iter().filter(|check| check.detail == LEFT_OUT);
+    let left_out: Vec<(&str, CheckStatus)> = left_out.map(|check| (check.id.as_str(), check.status)).collect();
+    assert_eq!(left_out, OF_WHOLE_CLUSTER.map(|id| (id, CheckStatus::Skip)));
 }

@@ -177,6 +177,104 @@ fn a_plan_says_which_services_lose_pods_and_which_have_none_left() {
     assert!(screen.contains("\n     Services that lose pods: 2\n"), "{screen}");
 }
 
+#[test]
+fn a_plan_says_which_budget_never_lets_a_pod_go() {
+    let lab = Lab::installed();
+    lab.write("node.yaml", "spec: {calico: {version: v3.32.1}}\n");
+    let budget = |most: u32| {
+        json!({
+            "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+            "metadata": { "name": "web", "namespace": "demo", "uid": "7", "generation": 1 },
+            "spec": { "maxUnavailable": most, "selector": { "matchLabels": { "app": "web" } } },
+            "status": {
+                "observedGeneration": 1, "disruptionsAllowed": 0, "currentHealthy": 2, "desiredHealthy": 2 - most,
+                "expectedPods": 2,
+            },
+        })
+    };
+    let blocked = |most: u32| {
+        lab.add_object("poddisruptionbudgets.policy", budget(most));
+        let plan = lab.run("fleet plan -c node.yaml --image host/c:1 -o json").exits(0).json();
+        plan["waves"][0]["blocked"].as_array().unwrap().iter().map(|why| why.as_str().unwrap().to_owned()).collect()
+    };
+    // One that allows a pod after the other only delays the drain.
+    assert_eq!(blocked(1), Vec::<String>::new());
+    let never: Vec<String> = blocked(0);
+    assert!(never.len() == 2 && never.iter().all(|why| why.starts_with("win-a1: demo/web")), "{never:#?}");
+    assert!(never.iter().all(|why| why.contains("budget")), "{never:#?}");
+}
+
+/// Another division of the nodes replaces the DaemonSets of the one before.
+#[test]
+fn a_dry_run_says_which_daemon_sets_it_would_delete_and_deletes_none() {
+    let lab = Lab::installed();
+    lab.write("node.yaml", "spec: {calico: {version: v3.32.1}}\n");
+    let apply = "fleet apply -y -c node.yaml --image host/c:1";
+    let _waits = lab.run(&format!("{apply} --timeout 1s")).exits(1);
+    let sets = || {
+        ["all", "canary", "others"]
+            .map(|wave| lab.object("daemonsets.apps", &format!("calicoctl-win-{wave}")).is_some())
+    };
+    assert_eq!(sets(), [true, false, false]);
+    let before = lab.objects();
+    let text = lab.run(&format!("{apply} --canary stage=canary --dry-run=server")).exits(0).screen();
+    assert!(text.contains("  delete    DaemonSet calicoctl-win/calicoctl-win-all\n"), "{text}");
+    assert!(lab.objects() == before, "something was written");
+    let _waits = lab.run(&format!("{apply} --canary stage=canary --timeout 1s")).exits(1);
+    assert_eq!(sets(), [false, true, true]);
+}
+
+/// Each node would read what grows with the number of nodes, so a rollout would cost its square.
+#[test]
+fn a_run_of_a_rollout_lists_nothing_of_the_whole_cluster() {
+    let lab = Lab::installed();
+    let asked = |words: &str, code: i32| -> Vec<String> {
+        let _gone = std::fs::remove_file(lab.path("node/cluster/calls"));
+        let mut command = lab.command(&format!("{words} --sandbox node"));
+        command.env("CALICO_WIN_FLEET_REVISION", "0123456789ab");
+        command.env("CALICO_WIN_SANDBOX_FAULT", "api GET /*=noted;api POST /*=noted;api PATCH /*=noted");
+        let _done = Output::of(words, command).exits(code);
+        let calls = std::fs::read_to_string(lab.path("node/cluster/calls")).unwrap();
+        calls.lines().map(str::to_owned).collect()
+    };
+    let whole = ["policies", "bgp", "hostendpoints", "blockaffinities", "kubecontrollers", "calico-typha"];
+    for (words, most) in [("apply -y", 45), ("apply -y --set calicoNetwork.vxlan.vxlanVNI=5000", 80)] {
+        let calls = asked(words, 0);
+        // Calico's own programs, and `status`, use the node's login.
+        let calls: Vec<String> = calls.into_iter().filter(|call| !call.ends_with("(by a service's program)")).collect();
+        // The numbers of docs/fleet.md.
+        assert!(calls.len() <= most, "{words}: {}: {calls:#?}", calls.len());
+        let nodes = |call: &&String| call.contains("/api/v1/nodes?") || call.ends_with("/api/v1/nodes");
+        let lists: Vec<&String> =
+            calls.iter().filter(|call| nodes(call) || whole.iter().any(|one| call.contains(one))).collect();
+        assert!(lists.is_empty(), "{words}: {lists:#?}");
+    }
+    // What the readiness probe asks, and docs/fleet.md counts.
+    let probe = |code: i32| {
+        let probe = asked("status -o json", code);
+        for one in ["/api/v1/nodes/win-a1 ", "/felixconfigurations/default ", "/ipamconfigs/default "] {
+            assert!(probe.iter().any(|call| call.contains(one)), "{one}: {probe:#?}");
+        }
+        probe.len()
+    };
+    // While FelixConfiguration has the other VNI, the datastore is asked too.
+    assert_eq!(probe(12), 4);
+    let felix = |felix: &mut Value| felix["spec"]["vxlanVNI"] = json!(5000);
+    lab.edit_object("felixconfigurations.crd.projectcalico.org", "default", felix);
+    assert_eq!(probe(0), 3);
+
+    // `fleet plan` says what the runs do not look for.
+    lab.add_object(
+        "hostendpoints.crd.projectcalico.org",
+        json!({
+            "apiVersion": "crd.projectcalico.org/v1", "kind": "HostEndpoint",
+            "metadata": { "name": "one", "uid": "7" }, "spec": { "node": "win-a1" },
+        }),
+    );
+    let plan = lab.run("fleet plan --set calico.version=v3.32.1 --image host/c:1").exits(0).screen();
+    assert!(plan.contains("HostEndpoints"), "{plan}");
+}
+
 /// kubectl does not reach what Calico keeps in etcd.
 #[test]
 fn a_plan_names_calicoctl_if_calico_keeps_its_data_in_etcd() {
