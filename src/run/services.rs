@@ -1,4 +1,5 @@
-//! `service start|stop|restart`: Calico's services, without other changes.
+//! `service start|stop|restart`: Calico's services, without other changes. A start includes kubelet, kube-proxy and
+//! containerd if this program runs them: Calico's node startup waits for the Node that kubelet creates.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,10 +17,13 @@ use super::sources::Choice;
 use super::verb::{RESTART, Row, STOP};
 use crate::apply::observe;
 use crate::apply::standing::Applied;
+use crate::calico::kube_proxy;
+use crate::calico::services::KUBELET;
 use crate::item::{Id, StartType, State};
 use crate::node::Node;
+use crate::paths::containerd;
 use crate::plan::diff::in_start_order;
-use crate::plan::order::{FELIX_SERVICE, SERVICES};
+use crate::plan::order::{FELIX_SERVICE, SERVICES, is_our_kubernetes};
 use crate::plan::show::RESETS;
 use crate::report::document::RunResult;
 use crate::report::event::Event;
@@ -44,19 +48,26 @@ fn plan(op: &mut Operation<'_>) -> Result<Switched> {
     let ours = SERVICES.into_iter().filter(|name| world.contains_key(&Id::Service((*name).into())));
     let ours: Vec<String> = ours.map(str::to_owned).collect();
     let others = dependents(op.node, &ours)?;
+    let of_kubernetes =
+        |names: &'static [&'static str]| names.iter().copied().filter(|name| is_our_kubernetes(name, &[world]));
     let running = |name: &str| op.node.get(&Id::Running(name.into())).map(|state| state.is_some());
     let (mut steps, mut stopped) = (Vec::new(), Vec::new());
     // Windows does not stop a service while a service that depends on it runs.
     for name in ours.iter().chain(&others).rev().filter(|_| stops) {
         if running(name)? {
             steps.push((name.clone(), false));
-            stopped.push(name);
+            stopped.push(name.as_str());
         }
     }
-    for name in ours.iter().chain(&others).filter(|_| starts) {
-        let wanted = ours.contains(name) || stopped.contains(&name) || !stops && automatic(op.node, name)?;
-        if wanted && (stops || !running(name)?) {
-            steps.push((name.clone(), true));
+    let started = of_kubernetes(&[containerd::NAME, KUBELET])
+        .chain(ours.iter().map(String::as_str))
+        .chain(of_kubernetes(&[kube_proxy::NAME]))
+        .map(|name| (name, true))
+        .chain(others.iter().map(|name| (name.as_str(), false)));
+    for (name, own) in started.filter(|_| starts) {
+        let again = stopped.contains(&name);
+        if again || !running(name)? && (own || !stops && automatic(op.node, name)?) {
+            steps.push((name.to_owned(), true));
         }
     }
     Ok(Switched(steps))

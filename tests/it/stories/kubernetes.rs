@@ -326,6 +326,43 @@ fn a_bare_machine_becomes_a_ready_node_by_one_apply() {
     assert!(removed.contains("this machine is as it was before"), "{removed}");
 }
 
+/// Calico's node startup waits for the Node that kubelet creates.
+#[test]
+fn kubelet_and_kube_proxy_are_started_with_calicos_services() {
+    let lab = bare();
+    let done = lab.run("apply -c node.yaml -y -o json --set services.start=false").exits(0).json();
+    assert_eq!(done["next"][0], "calicoctl-win service start --sandbox node");
+    let status = lab.run("status").exits(12).stdout;
+    assert!(status.contains("service kube-proxy is not started, as the config says"), "{status}");
+    let msg = |verb: &str| {
+        let done = lab.run(&format!("service {verb} -y -o json")).exits(0).json();
+        done["msg"].as_str().unwrap().to_owned()
+    };
+    let all = "start kubelet, start CalicoNode, start CalicoFelix, start kube-proxy";
+    assert_eq!(msg("start"), all);
+    assert!(is_ready(&lab, "win-a1"));
+    lab.healthy();
+    assert_eq!(msg("start"), "nothing to do");
+    assert_eq!(msg("restart"), "stop CalicoFelix, stop CalicoNode, start CalicoNode, start CalicoFelix");
+    lab.healthy();
+
+    let stop = |names: &[&str]| {
+        lab.edit_yaml(|yaml| {
+            let mut model: Value = serde_yaml::from_str(yaml).unwrap();
+            for name in names {
+                model["services"][name].as_object_mut().unwrap().remove("pid").unwrap();
+            }
+            serde_yaml::to_string(&model).unwrap()
+        });
+    };
+    stop(&["kubelet"]);
+    assert_eq!(msg("start"), "start kubelet");
+    lab.healthy();
+    stop(&["kubelet", "CalicoNode", "CalicoFelix", "kube-proxy"]);
+    assert_eq!(msg("start"), all);
+    lab.healthy();
+}
+
 #[test]
 fn a_kubelet_of_another_program_is_left_as_it_is() {
     let lab = Lab::node();
