@@ -88,7 +88,7 @@ impl SandboxEnv {
                 if !network.has_cluster() {
                     return Ok(Some("TIMEOUT".into()));
                 }
-                let traffic = Traffic::read(network.cluster()?, &network.node_name, model)?;
+                let traffic = Traffic::read(network.cluster()?, &network.node_name, model, &network.dir)?;
                 Ok(traffic.connect(Source::Node, &to.to_string()).err())
             }))
             .with_pause_hook(Box::new(move |node: &mut SandboxNode| agents.retry_startup(node)))
@@ -169,7 +169,7 @@ impl SandboxEnv {
         if !self.has_cluster() {
             return Ok(());
         }
-        kubelet::play(self.cluster()?, &self.node_name, model, running, published)
+        kubelet::play(self.cluster()?, &self.node_name, model, &self.dir, running, published)
     }
 
     /// Runs what the sandbox's Service Control Manager starts: our own services run the agent.

@@ -38,10 +38,11 @@ pub fn play(
     cluster: &EmbeddedCluster,
     node: &str,
     model: &mut Model,
+    root: &Path,
     running: &mut BTreeSet<String>,
     published: bool,
 ) -> Result<()> {
-    play_linux(cluster, node, model)?;
+    play_linux(cluster, node, model, root)?;
     let service = |name: &str| model.services.get(&Name::new(name)).map(|service| service.pid.is_some());
     // A container runtime without a service of that name is taken to run.
     let runs = service("kubelet") == Some(true) && service("containerd") != Some(false);
@@ -89,7 +90,7 @@ pub fn play(
         running.insert(sandbox);
         cluster.pod_runs(&pod, ip)?;
     }
-    run_to_end(cluster, node, model, cluster.pods_on(node)?)
+    run_to_end(cluster, node, model, root, cluster.pods_on(node)?)
 }
 
 fn images(pod: &Value) -> impl Iterator<Item = &str> {
@@ -103,13 +104,13 @@ fn is_agnhost(pod: &Value) -> bool {
 }
 
 /// Ends the running pods whose containers only connect.
-fn run_to_end(cluster: &EmbeddedCluster, node: &str, model: &Model, pods: Vec<Value>) -> Result<()> {
+fn run_to_end(cluster: &EmbeddedCluster, node: &str, model: &Model, root: &Path, pods: Vec<Value>) -> Result<()> {
     let runs = |pod: &Value| text(pod, "/status/phase") == Some("Running") && is_agnhost(pod);
     let pods: Vec<Value> = pods.into_iter().filter(runs).collect();
     if pods.is_empty() {
         return Ok(());
     }
-    let traffic = Traffic::read(cluster, node, model)?;
+    let traffic = Traffic::read(cluster, node, model, root)?;
     for pod in pods {
         let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
         let ended = containers.map(|container| {
@@ -125,7 +126,7 @@ fn run_to_end(cluster: &EmbeddedCluster, node: &str, model: &Model, pods: Vec<Va
 }
 
 /// The kubelets of the Linux nodes: agnhost's pods get an address of the node's block, and run.
-fn play_linux(cluster: &EmbeddedCluster, node: &str, model: &Model) -> Result<()> {
+fn play_linux(cluster: &EmbeddedCluster, node: &str, model: &Model, root: &Path) -> Result<()> {
     let mut pods = cluster.pods_on_linux()?;
     pods.retain(is_agnhost);
     if pods.is_empty() {
@@ -140,7 +141,7 @@ fn play_linux(cluster: &EmbeddedCluster, node: &str, model: &Model) -> Result<()
         taken.insert(ip);
         cluster.pod_runs(pod, ip)?;
     }
-    run_to_end(cluster, node, model, cluster.pods_on_linux()?)
+    run_to_end(cluster, node, model, root, cluster.pods_on_linux()?)
 }
 
 /// The id of a pod's sandbox: another one after each boot.

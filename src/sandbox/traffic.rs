@@ -2,6 +2,7 @@
 //! route and policy to a program that listens. Nothing is sent; the facts are those of `node.yaml` and of the cluster.
 
 use std::net::Ipv4Addr;
+use std::path::Path;
 
 use anyhow::Result;
 use http::Method;
@@ -9,10 +10,15 @@ use ipnet::Ipv4Net;
 use serde_json::Value;
 
 use super::cluster::{EmbeddedCluster, text};
+use crate::calico::kube_proxy;
+use crate::calico::services::is_ours;
 use crate::item::NetworkKind;
 use crate::node::hns::is_acl;
 use crate::node::sandbox::model::{Endpoint, Model, Name, NodeNetwork};
-use crate::node::sandbox::router_mac;
+use crate::node::sandbox::{locate, router_mac};
+use crate::paths::kubernetes as paths;
+use crate::values::WinPath;
+use crate::yaml;
 
 /// The network of pods, and the endpoint for the host on it.
 const NETWORK: &str = "Calico";
@@ -33,6 +39,8 @@ pub enum Source<'a> {
 /// What the cluster and the node have, read once.
 pub struct Traffic<'a> {
     model: &'a Model,
+    /// The sandbox's folder.
+    root: &'a Path,
     node: &'a str,
     pods: Vec<Value>,
     services: Vec<Value>,
@@ -52,7 +60,7 @@ fn timeout<T>() -> Result<T, NoConnection> {
 impl<'a> Traffic<'a> {
     /// # Errors
     /// When the cluster's state cannot be read.
-    pub fn read(cluster: &EmbeddedCluster, node: &'a str, model: &'a Model) -> Result<Self> {
+    pub fn read(cluster: &EmbeddedCluster, node: &'a str, model: &'a Model, root: &'a Path) -> Result<Self> {
         let list = |path: &str| -> Result<Vec<Value>> {
             let listed = cluster.as_admin(&Method::GET, path, None)?;
             Ok(listed["items"].as_array().cloned().unwrap_or_default())
@@ -65,6 +73,7 @@ impl<'a> Traffic<'a> {
         let felix = felix.iter().find(|felix| felix["metadata"]["name"] == "default");
         Ok(Self {
             model,
+            root,
             node,
             pods: list("/api/v1/pods")?,
             services: list("/api/v1/services")?,
@@ -149,8 +158,9 @@ impl<'a> Traffic<'a> {
     fn service_port(&self, from: Source<'_>, service: &Value, field: &str, port: u64) -> Result<(), NoConnection> {
         if self.on_windows(from) {
             // Its source address is that of the host's endpoint.
-            let works = self.model.kube_proxy && self.network().is_some_and(|network| host_endpoint(network).is_some());
-            if !works {
+            let balances =
+                |network: &NodeNetwork| host_endpoint(network).is_some_and(|host| self.balances(network, host.ip));
+            if !self.model.kube_proxy || !self.network().is_some_and(balances) {
                 return timeout();
             }
         }
@@ -170,6 +180,28 @@ impl<'a> Traffic<'a> {
             return timeout();
         };
         self.reach(from, backend, target)
+    }
+
+    /// Whether the service kube-proxy, if Windows has one, runs on the network of pods and with the host's address there.
+    /// Of one that a script starts only whether it runs is known.
+    fn balances(&self, network: &NodeNetwork, host: Ipv4Addr) -> bool {
+        let Some(service) = self.model.services.get(&Name::new(kube_proxy::NAME)) else { return true };
+        let ours = is_ours(&service.definition).then(|| WinPath::known(paths::KUBE_PROXY_EFFECTIVE));
+        let file = ours.or_else(|| kube_proxy::config_file(&service.definition));
+        let (on, vip) = match file {
+            Some(path) => {
+                let text = locate(self.root, &path).ok().and_then(|path| std::fs::read_to_string(path).ok());
+                let config: Value = text.and_then(|text| yaml::read(&text).ok()).unwrap_or_default();
+                let field = |name: &str| config["winkernel"][name].as_str().unwrap_or_default().to_owned();
+                (Some(field("networkName")), Some(field("sourceVip")))
+            }
+            None => {
+                let flag = |name: &str| kube_proxy::flag(&service.definition, name);
+                (flag("--network-name"), flag("--source-vip"))
+            }
+        };
+        let has_vip = network.kind != NetworkKind::Overlay || vip.map_or(on.is_none(), |vip| vip == host.to_string());
+        service.pid.is_some() && on.is_none_or(|on| on == NETWORK) && has_vip
     }
 
     fn network(&self) -> Option<&NodeNetwork> {

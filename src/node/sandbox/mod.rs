@@ -47,6 +47,7 @@ use crate::values::WinPath;
 use crate::version::CalicoVersion;
 
 pub use hns::router_mac;
+pub use place::locate;
 
 use disk::Disk;
 use faults::{Action, Call, Crash, Fault, id_names, struck};
@@ -298,7 +299,7 @@ impl SandboxNode {
     /// # Errors
     /// Windows error 2 if the program does not exist.
     pub fn spawn(&mut self, service: &str, program: &WinPath) -> Result<()> {
-        if !place::locate(&self.root, program)?.is_file() {
+        if !locate(&self.root, program)?.is_file() {
             return Err(refused(win32::FILE_NOT_FOUND, format!("run {program}")).into());
         }
         let (service, image) = (Some(service.to_owned()), program.clone());
@@ -924,7 +925,7 @@ impl Node for SandboxNode {
 
     /// A path that leaves the sandbox is mapped below a file, where nothing can exist.
     fn disk(&self, path: &WinPath) -> PathBuf {
-        place::locate(&self.root, path).unwrap_or_else(|_| self.root.join("node.yaml").join("outside"))
+        locate(&self.root, path).unwrap_or_else(|_| self.root.join("node.yaml").join("outside"))
     }
 
     fn save(&mut self, path: &WinPath, bytes: &[u8], access: Access) -> Result<()> {

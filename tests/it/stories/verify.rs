@@ -202,6 +202,50 @@ fn each_probe_fails_when_its_fact_is_otherwise() {
     }
 }
 
+/// The probes of services need the kube-proxy that the node has: its process, and network and source VIP in its file.
+#[test]
+fn probes_of_services_fail_with_a_kube_proxy_that_does_not_work() {
+    let installed = crate::stories::kubernetes::bare();
+    let _ready = installed.run("apply -c node.yaml -y").exits(0);
+    let verdicts = |lab: &Lab, code: i32| {
+        let report = lab.run("verify --pods --start-timeout 2s -o json").exits(code).json();
+        ["ServiceVip", "NodePort", "PodDns", "NodeToPod"].map(|id| probe(&report, id)["verdict"].clone())
+    };
+    assert_eq!(verdicts(&installed, 0), ["ok"; 4]);
+    const FILE: &str = "C/ProgramData/calicoctl-win/agent/kube-proxy.yaml";
+    let file = |lab: &Lab, from: &str, to: &str| {
+        let text = lab.read(FILE);
+        assert!(text.contains(from), "{text}");
+        lab.write(&format!("node/{FILE}"), text.replace(from, to));
+    };
+    let flags = |lab: &Lab, flags: &str| {
+        edit(lab, |model| {
+            let definition = &mut model.services.get_mut(&Name::new("kube-proxy")).unwrap().definition;
+            (definition.description, definition.image_path) = (String::new(), format!(r"C:\k\kube-proxy.exe {flags}"));
+        });
+    };
+    type Turn<'a> = (&'a str, &'a dyn Fn(&Lab), bool);
+    let turns: [Turn; 6] = [
+        (
+            "stopped",
+            &|lab| edit(lab, |model| model.services.get_mut(&Name::new("kube-proxy")).unwrap().pid = None),
+            false,
+        ),
+        ("another network", &|lab| file(lab, "networkName: Calico", "networkName: vxlan0"), false),
+        ("another source VIP", &|lab| file(lab, "192.168.0.2", "10.9.9.9"), false),
+        ("flags", &|lab| flags(lab, "--network-name=Calico --source-vip=192.168.0.2"), true),
+        ("another network in flags", &|lab| flags(lab, "--network-name=vxlan0 --source-vip=192.168.0.2"), false),
+        ("no source VIP in flags", &|lab| flags(lab, "--network-name=Calico"), false),
+    ];
+    for (what, turn, works) in turns {
+        let lab = installed.copy();
+        turn(&lab);
+        let [services @ .., pods] = verdicts(&lab, if what == "flags" { 0 } else { 11 });
+        assert_eq!(services, [if works { "ok" } else { "fail" }; 3], "{what}");
+        assert_eq!(pods, "ok", "{what}");
+    }
+}
+
 /// With etcd, the sandbox's Calico writes nothing there.
 #[test]
 fn the_block_of_a_node_with_etcd_is_read_there() {
