@@ -236,3 +236,52 @@ fn felix_and_confd_wait_for_this_boots_bring_up() {
     story.edit(|model| model.boot_id = "boot-2".into());
     assert!(story.start(Role::Felix).is_err());
 }
+
+/// The source VIP in the file that kube-proxy reads.
+fn source_vip(story: &Story) -> Option<String> {
+    let path = WinPath::known(crate::paths::kubernetes::KUBE_PROXY_EFFECTIVE);
+    crate::calico::kube_proxy::source_vip_in(&fs::read_to_string(story.node.disk(&path)).unwrap())
+}
+
+fn host_endpoint_has(story: &mut Story, ip: [u8; 4]) {
+    let endpoint = Endpoint {
+        ip: ip.into(),
+        mac: "00-15-5D-00-00-02".into(),
+        remote: false,
+        provider_address: None,
+        container: None,
+        policies: Vec::new(),
+    };
+    story.edit(|model| {
+        let network = model.networks.get_mut(&Name::new("Calico")).unwrap();
+        network.endpoints.insert(Name::new("Calico_ep"), endpoint);
+    });
+}
+
+/// Node startup waits for the Node that kubelet creates, and creates the endpoint whose address is kube-proxy's source VIP.
+#[test]
+fn after_each_boot_kubelet_waits_for_the_network_and_kube_proxy_for_node_startup() {
+    let mut story = Story::new(Backend::Vxlan);
+    for role in [Role::Kubelet, Role::KubeProxy] {
+        story.config.others.insert(role.word().into(), Some(story.config.felix.clone()));
+    }
+    let config = b"kind: KubeProxyConfiguration\nwinkernel: {networkName: Calico, sourceVip: ''}\n";
+    let path = WinPath::known(crate::paths::kubernetes::KUBE_PROXY_CONFIG);
+    story.node.save(&path, config, Access::Inherited).unwrap();
+    for (boot, vip) in [("boot-1", [192, 168, 0, 2]), ("boot-2", [192, 168, 0, 66])] {
+        story.edit(|model| model.boot_id = boot.into());
+        for role in [Role::Kubelet, Role::KubeProxy] {
+            let error = story.start(role).unwrap_err().to_string();
+            assert!(error.starts_with("waited 900 s for CalicoNode to bring up the network: "), "{boot}: {error}");
+        }
+        story.start(Role::Node).unwrap();
+        calico_node_runs(&mut story.node, Phase::Preparing);
+        assert!(story.start(Role::Kubelet).unwrap().is_some(), "{boot}");
+        let error = story.start(Role::KubeProxy).unwrap_err().to_string();
+        assert_eq!(error, "waited 600 s for Calico's node startup in CalicoNode: it has not started", "{boot}");
+        host_endpoint_has(&mut story, vip);
+        calico_node_runs(&mut story.node, Phase::Running);
+        assert!(story.start(Role::KubeProxy).unwrap().is_some(), "{boot}");
+        assert_eq!(source_vip(&story), Some(std::net::Ipv4Addr::from(vip).to_string()), "{boot}");
+    }
+}
