@@ -71,6 +71,12 @@ pub mod kubernetes {
     pub const KUBE_PROXY_CONFIG: &str = r"C:\var\lib\kube-proxy\config.yaml";
     /// The same with the source VIP, which is known only when the network is up. kube-proxy reads this one.
     pub const KUBE_PROXY_EFFECTIVE: &str = r"C:\ProgramData\calicoctl-win\agent\kube-proxy.yaml";
+
+    /// A path in a file of kubeadm or kubelet, which may have no drive: theirs is then C.
+    pub fn on_drive_c(path: &str) -> String {
+        let drive = if path.starts_with(['/', '\\']) { "C:" } else { "" };
+        format!("{drive}{path}")
+    }
 }
 
 /// containerd, if this program installs it.

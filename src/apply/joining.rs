@@ -23,7 +23,7 @@ pub fn has_joined(node: &dyn Node) -> bool {
     let Ok(file) = yaml::read::<serde_json::Value>(&text) else { return false };
     let mut users = file["users"].as_array().into_iter().flatten().map(|user| &user["user"]);
     users.any(|user| {
-        let named = user["client-certificate"].as_str().and_then(|path| path.replace('/', "\\").parse().ok());
+        let named = user["client-certificate"].as_str().and_then(|path| paths::on_drive_c(path).parse().ok());
         let there = named.is_some_and(|path: WinPath| node.disk(&path).is_file());
         there || user["client-certificate-data"].is_string() || user["token"].is_string()
     })

@@ -27,7 +27,7 @@ use crate::plan::show::KubeletMinor;
 use crate::release::bundle::{self, Bundle};
 use crate::release::programs as sources;
 use crate::settings::{CaCertHash, Connection, Containerd, KubernetesNode, Programs, Resolved};
-use crate::values::{Sha256, WinPath};
+use crate::values::{Sha256, WinPath, joined};
 use crate::version::KubernetesVersion;
 
 /// The variable with a bootstrap token.
@@ -64,11 +64,31 @@ pub(crate) fn prepare(op: &mut Operation<'_>, cluster: &Cluster, resolved: &Reso
     if found.files.programs.iter().any(|(role, _)| *role == Role::Kubelet) {
         found.files.ca_pem = cluster.ca_pem().map(str::to_owned);
         found.files.bootstrap = join(op.node, cluster, node)?;
+        let ours = kubernetes::kubelet_config(&resolved.settings, node, found.files.ca_pem.is_some())?;
+        tell_of_lost_fields(op, &ours);
     }
     if let Some(wanted) = &node.containerd {
         found.find_containerd(op, wanted)?;
     }
     Ok(Some(found))
+}
+
+/// Names what another kubelet's configuration, for example kubeadm's, has besides ours, which replaces it.
+fn tell_of_lost_fields(op: &mut Operation<'_>, ours: &[u8]) {
+    let path = WinPath::known(paths::KUBELET_CONFIG);
+    if op.context.standing.owned().contains_key(&Id::File(path.clone())) {
+        return;
+    }
+    let Ok(other) = std::fs::read_to_string(op.node.disk(&path)) else { return };
+    let lost = kubernetes::lost_fields(&other, ours);
+    if !lost.is_empty() {
+        let message = format!(
+            "{path} of another kubelet is replaced, without its {}: to keep a field, set it in \
+             spec.kubernetes.node.kubeletConfigOverrides",
+            joined(&lost, ", ")
+        );
+        op.app.warn("KubeletConfigReplaced", message);
+    }
 }
 
 /// What kubelet joins with.

@@ -16,6 +16,7 @@ use serde_json::Value;
 
 pub use join::{BootstrapToken, Joining, bootstrap_kubeconfig, read_join_configuration, token_in};
 pub use kube_proxy::with_source_vip;
+pub use kubelet::lost_fields;
 pub use live::{config_path, live_endpoint};
 
 use super::agent_config::Command;

@@ -363,6 +363,53 @@ fn kubelet_and_kube_proxy_are_started_with_calicos_services() {
     lab.healthy();
 }
 
+/// What `kubeadm join` leaves when its service is removed: kubelet's login, here with a certificate that is named without a
+/// drive, and its configuration.
+#[test]
+fn a_node_that_kubeadm_joined_needs_no_token_and_its_lost_fields_are_named() {
+    let lab = bare();
+    fs::remove_file(lab.path("token")).unwrap();
+    let config = |more: &str| {
+        let text = fs::read_to_string(lab.path("node.yaml")).unwrap();
+        lab.write("node.yaml", text.replace("      join: {tokenFile: token}\n", more));
+    };
+    let certificate = "/var/lib/kubelet/pki/kubelet-client-current.pem";
+    let login = format!(
+        "apiVersion: v1\nkind: Config\nusers:\n- name: default-auth\n  user: {{client-certificate: {certificate}}}\n"
+    );
+    let theirs = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncgroupDriver: systemd\n\
+                  clusterDNS: [10.96.0.10]\nmaxPods: 77\nmemorySwap: {}\nstaticPodPath: C:\\etc\\kubernetes\\manifests\n";
+    lab.write("node/C/etc/kubernetes/kubelet.conf", login);
+    lab.write("node/C/var/lib/kubelet/config.yaml", theirs);
+    let joined = || lab.run("kubernetes status -o json").exits(0).json()["joined"].clone();
+    assert_eq!(joined(), false, "there is no certificate");
+    lab.write(&format!("node/C{certificate}"), "a certificate");
+    assert_eq!(joined(), true);
+    let before = lab.picture_without_state();
+
+    let keeps = lab.copy();
+    config("");
+    let done = apply(&lab).exits(0).json();
+    let warned = done["warnings"].to_string();
+    assert!(warned.contains("KubeletConfigReplaced") && warned.contains("its maxPods, staticPodPath: "), "{done:#}");
+    assert!(is_ready(&lab, "win-a1"));
+    lab.healthy();
+    assert!(!lab.read("C/var/lib/kubelet/config.yaml").contains("maxPods"));
+    let again = apply(&lab).exits(0).json();
+    assert!(again["changed"] == false && again["warnings"].is_null(), "{again:#}");
+    let _removed = lab.run("uninstall -y").exits(0);
+    assert_eq!(lab.read("C/var/lib/kubelet/config.yaml"), theirs);
+    lab.picture_without_state().same_as(&before);
+
+    let text = fs::read_to_string(lab.path("node.yaml")).unwrap();
+    let overrides = "      kubeletConfigOverrides: {maxPods: 77, staticPodPath: 'C:\\etc\\kubernetes\\manifests'}\n";
+    keeps.write("node.yaml", text + overrides);
+    programs(&keeps, "v1.36.2");
+    let kept = apply(&keeps).exits(0).json();
+    assert!(kept["warnings"].is_null(), "{kept:#}");
+    assert!(keeps.read("C/var/lib/kubelet/config.yaml").contains("maxPods: 77"));
+}
+
 #[test]
 fn a_kubelet_of_another_program_is_left_as_it_is() {
     let lab = Lab::node();
