@@ -115,10 +115,9 @@ pub(super) fn fetch(
     }
     if pinned.is_none() && url.scheme() == "http" && !is_this_machine(url.host_str().unwrap_or_default()) {
         // Who can change the archive on its way can change the digest next to it, and SYSTEM runs what is in it.
-        let what =
-            format!("{} has no encryption, so neither the release nor its digest there can be trusted", shown(url));
+        let what = format!("{} has no encryption, so neither the file nor its digest there can be trusted", shown(url));
         return Err(invalid("ReleaseInsecure", what)
-            .hint("use https, or set the archive's SHA-256 in the config: calico.source.sha256")
+            .hint(format!("use https, or set the SHA-256 of {name} in the config: {}", digest_field(name)))
             .into());
     }
     let http = Http::new(connection)?;
@@ -249,11 +248,21 @@ fn digest_in(text: &str, name: &str, sums: bool, from: &str) -> Result<Option<Sh
         if of.rsplit(['/', '\\']).next() == Some(name) || (!sums && of.is_empty()) {
             return digest.parse().map(Some).map_err(|why| {
                 invalid("ReleaseDigestFile", format!("{from}: {why}"))
-                    .hint("set the digest in the config: calico.source.sha256")
+                    .hint(format!("correct that file, or set the digest in the config: {}", digest_field(name)))
             });
         }
     }
     Ok(None)
+}
+
+/// The field of the config with the digest of a file.
+fn digest_field(name: &str) -> &'static str {
+    match name {
+        "kubelet.exe" => "kubernetes.node.source.kubeletSHA256",
+        "kube-proxy.exe" => "kubernetes.node.source.kubeProxySHA256",
+        _ if name.starts_with("containerd-") => "kubernetes.node.containerd.sha256",
+        _ => "calico.source.sha256",
+    }
 }
 
 pub(super) fn not_pinned(what: &str) -> Event {
@@ -339,6 +348,16 @@ mod tests {
         assert_eq!(Fault::id_of(&refused), "ReleaseInsecure");
         assert!(!format!("{refused:?}").contains("sesame"), "{refused:?}");
         assert_eq!(Fault::id_of(&locate(Some(&digest()))), "ReleaseUnavailable", "it is asked");
+        for (name, field) in [
+            ("calico-windows-v3.32.1.zip", "calico.source.sha256"),
+            ("kubelet.exe", "kubernetes.node.source.kubeletSHA256"),
+            ("kube-proxy.exe", "kubernetes.node.source.kubeProxySHA256"),
+        ] {
+            let url = parse(&format!("http://192.0.2.1/{name}")).unwrap();
+            let refused = fetch(&url, name, None, &Cache::at(cache.path()), &connection, &mut |_| {}).unwrap_err();
+            let hint = Fault::of(&refused).and_then(|fault| fault.hint.clone()).unwrap();
+            assert!(hint.ends_with(&format!("set the SHA-256 of {name} in the config: {field}")), "{hint}");
+        }
     }
 
     #[test]

@@ -155,6 +155,46 @@ fn a_program_of_a_url_with_another_digest_is_refused_and_nothing_is_changed() {
     assert!(mirror.asked().contains(&"v1.36.2/kubelet.exe".to_owned()));
 }
 
+/// The project's release page has a digest next to each program.
+#[test]
+fn a_published_digest_of_a_program_is_compared_and_without_one_the_run_says_so() {
+    let digests = |text: &str| calicoctl_win::values::Sha256::of(text.as_bytes()).to_string();
+    let [kubelet, proxy] =
+        ["kubelet.exe", "kube-proxy.exe"].map(|name| format!("Stand-in for Kubernetes Windows v1.36.2, {name}"));
+    let run = |published: Option<String>| {
+        let lab = bare();
+        let mut files = vec![("v1.36.2/kubelet.exe", kubelet.clone()), ("v1.36.2/kube-proxy.exe", proxy.clone())];
+        files.extend(published.map(|digest| ("v1.36.2/kubelet.exe.sha256", digest)));
+        files.push(("v1.36.2/kube-proxy.exe.sha256", digests(&proxy)));
+        let files: Vec<(&str, &[u8])> = files.iter().map(|(path, text)| (*path, text.as_bytes())).collect();
+        let mirror = Mirror::of(&files);
+        let text = fs::read_to_string(lab.path("node.yaml")).unwrap();
+        let source = format!("source: {{urlTemplate: '{}/{{version}}'}}", mirror.url);
+        lab.write("node.yaml", text.replace("source: {path: v1.36.2}", &source));
+        (apply(&lab), lab)
+    };
+    let (right, lab) = run(Some(digests(&kubelet)));
+    assert!(right.exits(0).json()["warnings"].is_null());
+    assert!(is_ready(&lab, "win-a1"));
+
+    let (wrong, lab) = run(Some(digests("another program")));
+    let wrong = wrong.exits(6).json();
+    assert_eq!((&wrong["error"]["id"], &wrong["changed"]), (&"ReleaseDigest".into(), &false.into()), "{wrong:#}");
+    assert!(wrong["error"]["what"].as_str().unwrap().contains("v1.36.2/kubelet.exe"), "{wrong:#}");
+    assert!(!lab.on_node("C/Program Files/Kubernetes").exists());
+
+    let (invalid, _lab) = run(Some("<html>".into()));
+    let error = invalid.json()["error"].clone();
+    assert_eq!(error["id"], "ReleaseDigestFile", "{error:#}");
+    assert!(error["hint"].as_str().unwrap().ends_with(": kubernetes.node.source.kubeletSHA256"), "{error:#}");
+
+    let (missing, lab) = run(None);
+    let warned = missing.exits(0).json()["warnings"].clone();
+    assert_eq!(warned.as_array().unwrap().len(), 1, "{warned:#}");
+    assert!(warned.to_string().contains("v1.36.2/kubelet.exe is in the config"), "{warned:#}");
+    assert!(is_ready(&lab, "win-a1"));
+}
+
 #[test]
 fn an_interrupted_download_of_a_program_is_resumed_by_the_next_run() {
     let lab = bare();
