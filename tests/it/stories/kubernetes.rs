@@ -403,6 +403,15 @@ fn kubelet_and_kube_proxy_are_started_with_calicos_services() {
     lab.healthy();
 }
 
+#[test]
+fn a_cloud_provider_is_passed_to_kubelet() {
+    let lab = bare();
+    let _installed = lab.run("apply -c node.yaml -y --set kubernetes.node.cloudProvider=external").exits(0);
+    let config: Value = serde_json::from_str(&lab.read("C/ProgramData/calicoctl-win/kubernetes.json")).unwrap();
+    let arguments = config["programs"]["kubelet"]["args"].as_array().unwrap();
+    assert!(arguments.contains(&json!("--cloud-provider=external")), "{config:#}");
+}
+
 /// What `kubeadm join` leaves when its service is removed: kubelet's login, here with a certificate that is named without a
 /// drive, and its configuration.
 #[test]

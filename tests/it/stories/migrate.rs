@@ -221,7 +221,7 @@ fn without_flannel_there_is_nothing_to_migrate() {
     lab.picture_without_state().same_as(&before);
 }
 
-/// In host-gateway mode, kube-proxy under NSSM, and a vSwitch of another kind.
+/// In host-gateway mode, with a vSwitch of another kind.
 #[test]
 fn flannels_bridge_is_replaced_too() {
     let lab = flannel_node();
@@ -336,6 +336,31 @@ fn a_source_vip_waits_for_services_that_are_not_started() {
     assert_eq!(applied["next"][0], "calicoctl-win status --sandbox node");
     is_on_calico(&lab);
     assert_eq!(lab.run("apply -y -o json --set services.start=false").exits(0).json()["changed"], false);
+    let _gone = lab.run("uninstall -y").exits(0);
+    is_as(&lab, &before);
+}
+
+/// As SIG Windows' and Rancher's scripts register it: NSSM has its flags in the registry.
+#[test]
+fn kube_proxy_under_nssm_gets_calicos_network_and_source_vip() {
+    let lab = flannel_node();
+    lab.write("node/C/k/nssm.exe", "nssm");
+    lab.edit_yaml(|yaml| {
+        let flags = "--network-name=vxlan0 --source-vip=10.244.3.2 --enable-dsr=true";
+        let parameter = |name: &str, text: &str| format!("{name}: {{type: expand-string, data: '{text}'}}");
+        let parameters =
+            [parameter("Application", r"C:\k\kube-proxy.exe"), parameter("AppParameters", flags)].join(", ");
+        let wrapped = format!(r"imagePath: 'C:\k\nssm.exe', parameters: {{{parameters}}}");
+        yaml.replace(&format!(r"imagePath: 'C:\k\kube-proxy.exe {flags}'"), &wrapped)
+    });
+    let before = lab.picture_without_state();
+    let _done = lab.run("migrate from flannel -y").exits(0);
+    is_on_calico(&lab);
+    let yaml: Value = serde_yaml::from_str(&lab.read("node.yaml")).unwrap();
+    let definition = &yaml["services"]["kube-proxy"]["definition"];
+    assert_eq!(definition["imagePath"], r"C:\k\nssm.exe");
+    let flags = definition["parameters"]["AppParameters"]["data"].as_str().unwrap();
+    assert_eq!(flags, format!("--network-name=Calico --source-vip={} --enable-dsr=true", host_endpoint(&lab)));
     let _gone = lab.run("uninstall -y").exits(0);
     is_as(&lab, &before);
 }
