@@ -179,7 +179,7 @@ fn aks_cluster(cluster: &ClusterFacts, input: &Input) -> Finding {
 fn metadata_route(node: &NodeFacts, input: &Input) -> Finding {
     let Some(settings) = input.settings else { return Unknown("the settings could not be resolved".into()) };
     if settings.provider.brings().metadata_route == MetadataRoute::Left {
-        return Skip("only EC2 and GCE have such a route".into());
+        return Skip("needed on EC2 and GCE only: Azure's route is restored with the others of its adapter".into());
     }
     if settings.network.backend == Backend::None {
         return Skip("no vSwitch is created".into());

@@ -237,7 +237,7 @@ fn the_metadata_route_is_checked_where_a_vswitch_removes_it() {
         }),
     ];
     insta::assert_snapshot!(lines.join("\n"), @r"
-    Skip only EC2 and GCE have such a route
+    Skip needed on EC2 and GCE only: Azure's route is restored with the others of its adapter
     Skip no vSwitch is created
     Ok the default route is used; CalicoNode adds this route when there is a vSwitch
     Warn spec.platform.preserveMetadataRoute is off, so creating the vSwitch removes the route
