@@ -110,6 +110,9 @@ fn of_status(app: &App, status: Result<NodeStatus>, report: &PreflightReport) ->
             let is_known = |problem: &Problem| found(problem.id) || is_own && problem.id == "RunInProgress";
             let others = status.problems.into_iter().filter(|problem| !is_known(problem));
             let (problems, mut commands): (Vec<_>, Vec<_>) = others.map(|one| (one.message, one.command)).unzip();
+            // This is what was just run.
+            let again = app.command("preflight");
+            commands.retain(|command| *command != again);
             commands.dedup();
             match problems.is_empty() {
                 true => (CheckStatus::Ok, "nothing else is wrong".into(), String::new()),
