@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use calicoctl_win::config;
 use regex::Regex;
 
 use super::{below, errors, parse, text, unknown};
@@ -97,7 +98,7 @@ fn the_scripts_have_the_parameters_of_calicos_own_in_their_order_and_use_each() 
 /// Every line of options that a script can run is one that this program accepts.
 #[test]
 fn the_scripts_run_commands_and_options_that_exist() {
-    let list = Regex::new(r"@\(('[a-z]+'[^)]*)\)").unwrap();
+    let list = Regex::new(r"@\(('[a-z]+'(?:[^()]|\([^()]*\))*)\)").unwrap();
     let word = Regex::new(r#"['"]([^'"]+)['"]"#).unwrap();
     let tree = calicoctl_win::cli::tree();
     let mut seen = 0;
@@ -117,12 +118,63 @@ fn the_scripts_run_commands_and_options_that_exist() {
     assert_eq!(seen, 8);
 }
 
+/// The settings of the install script's parameters, by parameter.
+fn settings(script: &str) -> BTreeMap<String, String> {
+    let row = Regex::new(r"(?m)^    '([\w.]+)' = \$(\w+)$").unwrap();
+    row.captures_iter(script).map(|row| (row[2].to_owned(), row[1].to_owned())).collect()
+}
+
+/// Returns which of the options that a script adds to its command do not exist, and how many it adds.
+fn added(script: &str) -> (usize, Vec<String>) {
+    let option = Regex::new(r#"\$options \+= (?:"([^"]*)"|'([^']*)')"#).unwrap();
+    let verb = Regex::new(r"\$options = @\('([a-z]+)'").unwrap();
+    let (expression, variable) = (Regex::new(r"\$\((?:[^()]|\([^()]*\))*\)").unwrap(), Regex::new(r"\$\w+").unwrap());
+    let tree = calicoctl_win::cli::tree();
+    let (mut seen, mut wrong) = (0, Vec::new());
+    for option in option.captures_iter(script) {
+        seen += 1;
+        let option = expression.replace_all(option.get(1).or(option.get(2)).unwrap().as_str(), "a");
+        let each: Vec<String> = match option.contains("$path") {
+            true => settings(script).values().map(|path| option.replace("$path", path)).collect(),
+            false => vec![variable.replace_all(&option, "b.zip").into_owned()],
+        };
+        for (option, verb) in each.iter().flat_map(|option| verb.captures_iter(script).map(move |verb| (option, verb)))
+        {
+            let is_known = tree.clone().try_get_matches_from(["calicoctl-win", &verb[1], option]).is_ok();
+            let set = option.strip_prefix("--set=").map(|set| format!("spec.{}", set.split('=').next().unwrap()));
+            if !is_known || set.is_some_and(|set| !config::fields().any(|field| field.path == set)) {
+                wrong.push(format!("{} {option}", &verb[1]));
+            }
+        }
+    }
+    (seen, wrong)
+}
+
+#[test]
+fn the_options_that_a_script_adds_exist() {
+    let added_by = ORIGINALS.map(|(name, _)| added(&script(name)));
+    assert_eq!(added_by.iter().map(|(seen, _)| seen).sum::<usize>(), 6, "{added_by:?}");
+    assert!(added_by.iter().all(|(_, wrong)| wrong.is_empty()), "{added_by:?}");
+    // A typo in any of them is seen.
+    let script = script("install-calico-windows.ps1");
+    for (option, typo) in [
+        ("--release=$($ReleaseBaseURL", "--relese=$($ReleaseBaseURL"),
+        ("--release=$($Matches", "--relese=$($Matches"),
+        ("--release=$ReleaseFile", "--relese=$ReleaseFile"),
+        ("urlTemplate=", "urlTemplat="),
+        ("node.install=", "node.instal="),
+        ("--set=$path=", "--sets=$path="),
+        ("'datastore.etcd.keyFile' =", "'datastore.etcd.key' ="),
+    ] {
+        assert!(script.contains(option), "{option}");
+        assert_ne!(added(&script.replace(option, typo)).1, [""; 0], "{typo}");
+    }
+}
+
 #[test]
 fn each_parameter_of_the_install_script_becomes_its_setting() {
     let script = script("install-calico-windows.ps1");
-    let row = Regex::new(r"(?m)^    '([\w.]+)' = \$(\w+)$").unwrap();
-    let settings: BTreeMap<String, String> =
-        row.captures_iter(&script).map(|row| (row[2].to_owned(), row[1].to_owned())).collect();
+    let settings = settings(&script);
     let named: BTreeSet<&str> = settings.keys().map(String::as_str).collect();
     assert_eq!(named, GIVEN.iter().map(|(name, ..)| *name).collect());
     let lab = Lab::node();
