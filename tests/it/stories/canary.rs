@@ -237,7 +237,7 @@ impl Planted {
                 continue;
             }
             let Ok(bytes) = fs::read(&path) else { continue };
-            let text = if path.ends_with("node.zip") { unpacked(bytes) } else { bytes };
+            let text = if path.to_string_lossy().ends_with("node.zip") { unpacked(bytes) } else { bytes };
             let text = String::from_utf8_lossy(&text);
             for (name, _) in self.secrets.iter().filter(|(_, secret)| text.contains(secret)) {
                 let who = || format!("{when}: {name} is in {}", path.display());
@@ -448,7 +448,12 @@ fn the_nodes_own_logins_and_etcds_files_stay_with_administrators() {
          --ignore-preflight-errors ClusterRights",
     );
 
-    // etcd's files, from a secret of the cluster.
+    let (_etcd, mut planted, with) = with_etcd();
+    live(&mut planted, &with);
+}
+
+/// etcd's files, from a secret of the cluster, and the options that name it.
+fn with_etcd() -> (Etcd, Planted, String) {
     let etcd = Etcd::start();
     let lab = Lab::node();
     runs_with_etcd(&lab);
@@ -463,22 +468,57 @@ fn the_nodes_own_logins_and_etcds_files_stay_with_administrators() {
          --set datastore.etcd.endpoints={} --set datastore.etcd.tlsSecretRef.name=calico-etcd-secrets",
         etcd.url
     );
-    live(&mut planted, &with);
+    (etcd, planted, with)
 }
 
-/// The user's own services may have secrets in their environment.
-#[test]
-fn the_environment_of_the_scripts_services_stays_with_administrators() {
+/// The scripts' node: the user's own services may have secrets in their environment.
+fn with_nssm() -> Planted {
     let mut planted = Planted::new(scripts_node());
     planted.lab.edit_yaml(|yaml| yaml.replace("PROXY_PASSWORD=s3cret", "PROXY_PASSWORD=canary-of-nssm"));
     // The machine itself.
     planted.sources.extend(["node/node.yaml", "node/.sandbox/node.yaml"].map(|file| planted.lab.path(file)));
     planted.secret("the environment of an NSSM service", "canary-of-nssm");
     planted.kept = true;
+    planted
+}
+
+#[test]
+fn the_environment_of_the_scripts_services_stays_with_administrators() {
+    let mut planted = with_nssm();
     for format in FORMATS {
         let _live = planted.run("", "config import --live", format);
     }
     live(&mut planted, "");
+}
+
+/// The files of a diagnosis: of the node as it is, of a run that was killed, with the states before and wanted in its
+/// journal, and of the complete one.
+fn diagnosed(planted: &mut Planted, fault: &str, with: &str, item: &str) {
+    let mut collect = |planted: &mut Planted, zip: &str| {
+        let output = planted.run("", &format!("diagnose --out {zip}"), "text");
+        assert_eq!(output.code, 0, "{output}");
+        let _closed = planted.on_disk(zip);
+        zip::ZipArchive::new(fs::File::open(planted.lab.path(zip)).unwrap()).unwrap()
+    };
+    let _before = collect(planted, "before-node.zip");
+    let killed = planted.run(fault, &format!("install -y {with}"), "json");
+    assert_eq!(killed.code, 137, "{killed}");
+    let mut zip = collect(planted, "killed-node.zip");
+    let mut names = zip.file_names().map(|name| name.unwrap().into_owned());
+    let name = names.find(|name| name.ends_with("/journal.json")).unwrap();
+    drop(names);
+    let mut journal = String::new();
+    zip.by_name(&name).unwrap().read_to_string(&mut journal).unwrap();
+    assert!(journal.contains(item), "{item}: {journal}");
+    assert_eq!(planted.run("", "resume -y", "json").code, 0);
+    let _after = collect(planted, "after-node.zip");
+}
+
+#[test]
+fn no_secret_of_the_scripts_or_etcd_is_in_a_diagnosis_also_of_a_killed_run() {
+    diagnosed(&mut with_nssm(), "put running CalicoFelix#2=exit-before", "", "service CalicoFelix");
+    let (_etcd, mut planted, with) = with_etcd();
+    diagnosed(&mut planted, "put running CalicoFelix=exit-before", &with, "etcd");
 }
 
 /// A kubeconfig for which the sandbox's cluster is far away, so that it is reached as its user says.
