@@ -86,6 +86,17 @@ fn what_is_wrong_is_counted_and_the_exit_code_stays_zero() {
 }
 
 #[test]
+fn the_restarts_of_a_component_are_those_that_its_agent_counts() {
+    let lab = Lab::installed();
+    let agent = lab.on_node("C/ProgramData/calicoctl-win/agent/felix.json");
+    let text = fs::read_to_string(&agent).unwrap();
+    fs::write(&agent, text.replace("\"restarts\": 0", "\"restarts\": 3")).unwrap();
+    let text = lab.run("metrics").exits(0).stdout;
+    assert_eq!(value(&text, r#"service_restarts_total{service="CalicoFelix"}"#), Some(3.0), "{text}");
+    assert_eq!(value(&text, r#"service_restarts_total{service="CalicoNode"}"#), Some(0.0), "{text}");
+}
+
+#[test]
 fn a_collector_reads_a_whole_file_or_the_former_one() {
     let lab = Lab::installed();
     let folder = lab.path("metrics");
