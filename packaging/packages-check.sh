@@ -46,12 +46,17 @@ completion() {
     done
 }
 
-# The MSI has the files of the zip, but no completion: those names are of other shells.
+# The MSI has the files of the zip, with the same bytes, but no completion: those names are of other shells.
 msi() {
     msiextract -C "$work/msi" "$windows.msi" >/dev/null
     cmp "$windows.exe" "$(find "$work/msi" -name calicoctl-win.exe)"
-    (cd "$work/zip/${windows##*/}" && find . -type f ! -path './completion/*' -printf '%f\n' | sort) >"$work/in-zip"
-    find "$work/msi" -type f -printf '%f\n' | sort | diff - "$work/in-zip"
+    (cd "$work/zip/${windows##*/}" && find . -type f ! -path './completion/*' -exec sha256sum {} + | names_only) >"$work/in-zip"
+    (cd "$work/msi" && find . -type f -exec sha256sum {} + | names_only) | diff - "$work/in-zip"
+}
+
+# The digests of files with their names, without their folders.
+names_only() {
+    sed 's|  .*/|  |' | sort
 }
 
 signatures() {
@@ -110,7 +115,8 @@ size_and_static() {
     local size
     size=$(stat -c %s "$windows.exe")
     [ "$size" -le 12000000 ] || fail "the .exe has $size bytes, and may have 12000000"
-    ! readelf -lW "$work/calicoctl-win-$version-x86_64-linux/calicoctl-win" | grep -q INTERP || fail "the Linux build is not static"
+    readelf -lW "$work/calicoctl-win-$version-x86_64-linux/calicoctl-win" >"$work/headers"
+    ! grep -q INTERP "$work/headers" || fail "the Linux build is not static"
 }
 
 # The dependencies that cargo-auditable wrote into the executables are in the SBOM.
