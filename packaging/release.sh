@@ -153,6 +153,10 @@ if [ "${1:-}" = --check ]; then
     exit
 fi
 
+if [ -n "$signing_key" ] && ! signs_scripts; then
+    echo "error: the PowerShell files cannot be signed: install osslsigncode 2.8 or later, or build without a key" >&2
+    exit 1
+fi
 packaging/wine/prepare.sh
 install_missing musl-tools
 rustup target add x86_64-unknown-linux-musl
