@@ -47,23 +47,25 @@ powershell() { # folder
     for file in "$1"/*/*.ps*1*; do sign "$file"; done
 }
 
-# Fills a folder with the completion scripts, which are the same on every system.
+# Fills a folder with the completion scripts, which are the same on every system; that for PowerShell is signed too.
 completions() { # executable of this machine, folder
+    rm -rf "$2"
     mkdir -p "$2"
     "$1" completion bash >"$2/calicoctl-win.bash"
     "$1" completion zsh >"$2/_calicoctl-win"
     "$1" completion fish >"$2/calicoctl-win.fish"
     "$1" completion powershell >"$2/calicoctl-win.ps1"
+    ! signs_scripts || sign "$2/calicoctl-win.ps1"
 }
 
-pack_zip() { # signed executable, executable of this machine, where to
+pack_zip() { # signed executable, where to
     local folder=$work/$windows
     rm -rf "$folder"
     stage_windows "$1" "$folder" "$work/powershell"
-    completions "$2" "$folder/completion"
+    cp -r "$work/completion" "$folder/"
     date_all "$folder"
     # Names sorted, no folders, no users or extra times; zip writes local time, so UTC.
-    (cd "$work" && find "$windows" -type f | LC_ALL=C sort | TZ=UTC zip -q -9 -X -D "$3/$windows.zip" -@)
+    (cd "$work" && find "$windows" -type f | LC_ALL=C sort | TZ=UTC zip -q -9 -X -D "$2/$windows.zip" -@)
 }
 
 pack_tar() { # executable of this machine, where to
@@ -72,7 +74,7 @@ pack_tar() { # executable of this machine, where to
     mkdir -p "$folder"
     install -m 755 "$1" "$folder/calicoctl-win"
     install -m 644 LICENSE README.md CHANGELOG.md "$folder/"
-    completions "$1" "$folder/completion"
+    cp -r "$work/completion" "$folder/"
     # What a pipeline provisions machines with.
     mkdir "$folder"/{ansible,hostprocess}
     cp -r packaging/terraform "$folder/"
@@ -121,9 +123,10 @@ manifests() { # where to
 pack() { # executable for Windows, executable of this machine, where to
     mkdir -p "$3"
     powershell "$work/powershell"
+    completions "$2" "$work/completion"
     install -m 755 "$1" "$3/$windows.exe"
     sign "$3/$windows.exe"
-    pack_zip "$3/$windows.exe" "$2" "$3"
+    pack_zip "$3/$windows.exe" "$3"
     packaging/msi/build.sh "$3/$windows.exe" "$version" "$3/$windows.msi" "$work/powershell"
     sign "$3/$windows.msi"
     pack_tar "$2" "$3"
