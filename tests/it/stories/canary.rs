@@ -494,7 +494,7 @@ fn the_environment_of_the_scripts_services_stays_with_administrators() {
 /// The files of a diagnosis: of the node as it is, of a run that was killed, with the states before and wanted in its
 /// journal, and of the complete one.
 fn diagnosed(planted: &mut Planted, fault: &str, with: &str, item: &str) {
-    let mut collect = |planted: &mut Planted, zip: &str| {
+    let collect = |planted: &mut Planted, zip: &str| {
         let output = planted.run("", &format!("diagnose --out {zip}"), "text");
         assert_eq!(output.code, 0, "{output}");
         let _closed = planted.on_disk(zip);
