@@ -11,7 +11,6 @@ use super::Cluster;
 use super::api::path;
 use super::node::{is_calico_up, node_path};
 use crate::facts::ApiGroup;
-use crate::fault::Fault;
 
 /// The handle of a block's addresses that Windows reserves: the first three and the last.
 const WINDOWS: &str = "windows-reserved-ipam-handle";
@@ -128,10 +127,7 @@ impl Cluster {
     /// # Errors
     /// When the cluster cannot be asked, or does not allow it.
     pub fn release_blocks(&self, name: &str) -> Result<Vec<Released>> {
-        match self.release_blocks_of(ApiGroup::V1, name) {
-            Err(error) if Fault::id_of(&error) == "ApiNotServed" => self.release_blocks_of(ApiGroup::V3, name),
-            done => done,
-        }
+        Ok(Self::of_calico(|group| self.release_blocks_of(group, name))?.1)
     }
 
     fn release_blocks_of(&self, group: ApiGroup, name: &str) -> Result<Vec<Released>> {

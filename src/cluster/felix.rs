@@ -43,10 +43,7 @@ pub(super) fn vni_of(news: &News<Configuration>) -> Option<u32> {
 }
 
 fn felix_path(group: ApiGroup) -> String {
-    let (name, version) = match group {
-        ApiGroup::V1 => ("crd.projectcalico.org", "v1"),
-        ApiGroup::V3 => ("projectcalico.org", "v3"),
-    };
+    let (name, version) = group.parts();
     path(["apis", name, version, "felixconfigurations"])
 }
 
@@ -77,11 +74,8 @@ impl Cluster {
 
     /// The same, with the group that serves it.
     pub(super) fn felix(&self) -> Result<(ApiGroup, u32)> {
-        let ask = |group| self.get::<Configuration>(&format!("{}/default", felix_path(group)));
-        let (group, felix) = match ask(ApiGroup::V1) {
-            Err(error) if Fault::id_of(&error) == "ApiNotServed" => (ApiGroup::V3, ask(ApiGroup::V3)?),
-            other => (ApiGroup::V1, other?),
-        };
+        let (group, felix) =
+            Self::of_calico(|group| self.get::<Configuration>(&format!("{}/default", felix_path(group))))?;
         Ok((group, felix.map_or(Vni::DEFAULT.get(), |felix| felix.vni())))
     }
 

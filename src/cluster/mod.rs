@@ -68,6 +68,7 @@ pub use self::verify::{DnsService, MANAGED_BY, VERIFY_NAMESPACE, verify_manifest
 
 use self::api::Api;
 use self::kubeconfig::Trust;
+use crate::facts::ApiGroup;
 use crate::fault::{Exit, Fault};
 use crate::report::event::Event;
 use crate::settings::Limits;
@@ -187,6 +188,14 @@ impl Cluster {
     /// not served is the fault `ApiNotServed`.
     pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>> {
         Ok(self.runtime.block_on(self.api.get(path))?)
+    }
+
+    /// Asks for resources of Calico in the group that the cluster serves, and says which group that is.
+    fn of_calico<T>(ask: impl Fn(ApiGroup) -> Result<T>) -> Result<(ApiGroup, T)> {
+        match ask(ApiGroup::V1) {
+            Err(error) if Fault::id_of(&error) == "ApiNotServed" => Ok((ApiGroup::V3, ask(ApiGroup::V3)?)),
+            asked => Ok((ApiGroup::V1, asked?)),
+        }
     }
 
     /// Reads all objects of a list, page by page.

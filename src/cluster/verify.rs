@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 use super::api::{path, query};
 use super::{Cluster, access};
 use crate::facts::Right;
-use crate::fault::Fault;
 
 /// The service that pods ask for names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,12 +37,11 @@ impl Cluster {
 
     /// A list of Calico's resources, from the group that the cluster serves.
     fn calico_list<T: DeserializeOwned>(&self, plural: &str) -> Result<Vec<T>> {
-        match self.list(&path(["apis", "crd.projectcalico.org", "v1", plural])) {
-            Err(error) if Fault::id_of(&error) == "ApiNotServed" => {
-                self.list(&path(["apis", "projectcalico.org", "v3", plural]))
-            }
-            listed => listed,
-        }
+        let (_, listed) = Self::of_calico(|group| {
+            let (name, version) = group.parts();
+            self.list(&path(["apis", name, version, plural]))
+        })?;
+        Ok(listed)
     }
 
     /// The service `kube-dns`; none if there is none.

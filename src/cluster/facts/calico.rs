@@ -15,7 +15,6 @@ use crate::cluster::api::{Api, path};
 use crate::cluster::errors::Failure;
 use crate::cluster::policies::ADMINS;
 use crate::facts::{ApiGroup, BgpFacts, ClusterFacts, FelixFacts, PoolFacts};
-use crate::fault::Fault;
 use crate::values::joined;
 use crate::version::CalicoVersion;
 
@@ -25,14 +24,10 @@ impl Cluster {
     /// # Errors
     /// When the cluster cannot be asked.
     pub fn strict_affinity(&self) -> Result<bool> {
-        let ask = |group: ApiGroup| {
+        let (_, ipam) = Self::of_calico(|group| {
             let (name, version) = group.parts();
             self.get::<Object<IpamConfig>>(&path(["apis", name, version, group.ipam_plural(), "default"]))
-        };
-        let ipam = match ask(ApiGroup::V1) {
-            Err(error) if Fault::id_of(&error) == "ApiNotServed" => ask(ApiGroup::V3)?,
-            other => other?,
-        };
+        })?;
         Ok(ipam.is_some_and(|ipam| ipam.spec.strict_affinity))
     }
 }
