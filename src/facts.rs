@@ -223,6 +223,19 @@ pub enum RuntimeKind {
     Docker,
 }
 
+impl RuntimeKind {
+    /// In the order in which a node's runtime is looked for.
+    pub const ALL: [Self; 2] = [Self::Containerd, Self::Docker];
+
+    /// The name of its service.
+    pub const fn service(self) -> &'static str {
+        match self {
+            Self::Containerd => "containerd",
+            Self::Docker => "docker",
+        }
+    }
+}
+
 /// A network adapter that is up.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

@@ -8,7 +8,7 @@ use super::node::unread;
 use super::{Finding, Input, Judge, Needs, Row, Severity};
 use crate::calico::services::SERVICES;
 use crate::calico::{flannel, networks};
-use crate::facts::{CniConfig, Features, NodeFacts, Part, RuntimeKind, ServiceFacts, Survey};
+use crate::facts::{CniConfig, Features, NodeFacts, Part, ServiceFacts, Survey};
 use crate::settings::{Backend, unmatched_network};
 
 /// A release takes about 250 MB unpacked, and the previous one is kept until the new one works.
@@ -195,10 +195,7 @@ pub(super) fn runtime_service(node: &NodeFacts, survey: &Survey) -> Option<(&'st
 }
 
 fn runtime_name(node: &NodeFacts) -> Option<&'static str> {
-    Some(match node.runtime.as_ref()?.kind {
-        RuntimeKind::Containerd => "containerd",
-        RuntimeKind::Docker => "docker",
-    })
+    Some(node.runtime.as_ref()?.kind.service())
 }
 
 /// A service, or the result without it: one that cannot be read is not absent.

@@ -22,6 +22,7 @@ use crate::calico::kubernetes;
 use crate::calico::services::is_ours;
 use crate::calico::{self, kubeconfig, x509};
 use crate::cluster::{Cluster, PodOnNode};
+use crate::facts::RuntimeKind;
 use crate::fault::Fault;
 use crate::item::{Id, State};
 use crate::node::{Node, ServiceState};
@@ -232,7 +233,7 @@ fn fill(
 /// Returns the service of the container runtime, if it is stopped: kubelet reports it only with its next status. A
 /// runtime that runs in another service, as RKE2's, has none of these names.
 fn stopped_runtime(node: &dyn Node) -> Result<Option<&'static str>> {
-    for name in ["containerd", "docker"] {
+    for name in RuntimeKind::ALL.map(RuntimeKind::service) {
         match node.service_state(name) {
             Ok(None) => {}
             Ok(Some(state)) => return Ok((state == ServiceState::Stopped).then_some(name)),

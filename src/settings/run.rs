@@ -8,7 +8,7 @@ use super::network::credentials;
 use super::resolver::Resolver;
 use super::{Credentials, RemoteAccess};
 use crate::config::{Layered, Origin};
-use crate::facts::{ClusterFacts, NodeFacts, Runtime, RuntimeKind};
+use crate::facts::{ClusterFacts, NodeFacts, Runtime};
 use crate::paths::{self, LOG_DIR, containerd};
 use crate::values::{WinPath, known};
 
@@ -75,10 +75,7 @@ pub(super) fn decide(
 fn folders(to: &mut Resolver<'_>, runtime: Option<&Runtime>) -> Folders {
     let installs = installs_containerd(to);
     let dir = |found: fn(&Runtime) -> &WinPath, own: &str, usual: &str| match runtime {
-        Some(runtime) => {
-            let by = if runtime.kind == RuntimeKind::Containerd { "containerd" } else { "docker" };
-            (found(runtime).clone(), Origin::Detected(by.into()))
-        }
+        Some(runtime) => (found(runtime).clone(), Origin::Detected(runtime.kind.service().into())),
         // Once it is installed, they are detected.
         None if installs => (containerd::path("cni").join(own), Origin::Detected("containerd".into())),
         None => (known(usual), Origin::Default),
