@@ -180,7 +180,7 @@ fn plan_text(plan: &FleetPlan) -> String {
         ));
         if !wave.nodes.is_empty() {
             let nodes: Vec<String> = wave.loses.iter().map(with_pods).collect();
-            lines.push(format!("     {}", some(&nodes)));
+            lines.push(format!("     {}", first(&nodes, NAMED)));
         }
         lines.extend(services(&wave.loses));
         for blocked in &wave.blocked {
@@ -188,7 +188,7 @@ fn plan_text(plan: &FleetPlan) -> String {
         }
     }
     if !plan.left_out.is_empty() {
-        lines.push(format!("  left out by label: {}", some(&plan.left_out)));
+        lines.push(format!("  left out by label: {}", first(&plan.left_out, NAMED)));
     }
     for name in &plan.replaced {
         lines.push(format!("  DaemonSet {name} is deleted first: its nodes are in other waves now"));
@@ -248,16 +248,21 @@ fn status_text(status: &FleetStatus) -> String {
     }
     for failure in &status.failures {
         let nodes = count(failure.nodes.len(), "node");
-        text.push_str(&format!("  {}: {nodes}: {}\n      {}\n", failure.id, some(&failure.nodes), failure.what));
+        text.push_str(&format!(
+            "  {}: {nodes}: {}\n      {}\n",
+            failure.id,
+            first(&failure.nodes, NAMED),
+            failure.what
+        ));
     }
     if let Some(vni) = &status.vni {
         text.push_str(&vni_text(vni));
     }
     if !status.uncovered.is_empty() {
-        text.push_str(&format!("in no wave: {}\n", some(&status.uncovered)));
+        text.push_str(&format!("in no wave: {}\n", first(&status.uncovered, NAMED)));
     }
     if !status.left_out.is_empty() {
-        text.push_str(&format!("left out by label: {}\n", some(&status.left_out)));
+        text.push_str(&format!("left out by label: {}\n", first(&status.left_out, NAMED)));
     }
     for next in &status.next {
         text.push_str(&format!("next: {next}\n"));
@@ -272,7 +277,7 @@ fn vni_text(vni: &FleetVni) -> String {
     let mut text = format!("VNI {}: {have} of {}; FelixConfiguration {felix}\n", vni.wanted, count(all, "node"));
     for of in vni.nodes.iter().filter(|of| of.vni != Some(vni.wanted)) {
         let name = of.vni.map_or_else(|| "being changed, or failed".into(), |vni| format!("VNI {vni}"));
-        text.push_str(&format!("  {name}: {}: {}\n", count(of.nodes.len(), "node"), some(&of.nodes)));
+        text.push_str(&format!("  {name}: {}: {}\n", count(of.nodes.len(), "node"), first(&of.nodes, NAMED)));
     }
     match (vni.apart_since, vni.apart_seconds.map(minutes)) {
         (Some(from), _) => text.push_str(&format!("  apart since {}\n", since(from))),
@@ -294,10 +299,6 @@ fn row(wave: &WaveStatus) -> [String; 8] {
     let [nodes, done, in_progress, failed] = numbers;
     let left = wave.eta_seconds.map_or_else(String::new, |seconds| format!("about {}", minutes(seconds)));
     [wave.name.clone(), state.to_owned(), nodes, done, in_progress, failed, wave.max_unavailable.clone(), left]
-}
-
-fn some(nodes: &[String]) -> String {
-    first(nodes, NAMED)
 }
 
 /// `a, b and 3 more`.

@@ -23,6 +23,26 @@ struct Found {
     services: Option<Services>,
 }
 
+impl Found {
+    /// Adds a pod of any node. `fate`: what a drain does with it, if it is on one of the nodes.
+    fn add(&mut self, pod: &Pod, fate: impl FnOnce() -> Fate, budgets: &[Budget]) {
+        let mut is_evicted = false;
+        if let Some(node) = self.nodes.get_mut(pod.node()) {
+            match fate() {
+                Fate::Goes => {
+                    is_evicted = true;
+                    node.evicted += 1;
+                    node.blocked.extend(budgets::never(pod, budgets).map(|why| format!("{pod}: {why}")));
+                }
+                Fate::Refused(why) => node.blocked.push(format!("{pod} {}", why.join(", and "))),
+                Fate::Remains(_) => {}
+            }
+        }
+        // Also one on another node serves them.
+        self.services.iter_mut().for_each(|services| services.add(pod, is_evicted));
+    }
+}
+
 impl Cluster {
     /// What a drain of each of these nodes would evict, what blocks it, and which Services lose pods by it. No more than
     /// a page of pods is in memory.
@@ -44,23 +64,9 @@ impl Cluster {
                         found.nodes = empty();
                         found.services.iter_mut().for_each(Services::forget_pods);
                     },
-                    |Found { nodes, services }, page| {
+                    |found, page| {
                         for pod in page {
-                            let mut is_evicted = false;
-                            if let Some(node) = nodes.get_mut(pod.node()) {
-                                match fate(&pod, false, options, now) {
-                                    Fate::Goes => {
-                                        is_evicted = true;
-                                        node.evicted += 1;
-                                        let never = budgets::never(&pod, &budgets);
-                                        node.blocked.extend(never.map(|why| format!("{pod}: {why}")));
-                                    }
-                                    Fate::Refused(why) => node.blocked.push(format!("{pod} {}", why.join(", and "))),
-                                    Fate::Remains(_) => {}
-                                }
-                            }
-                            // Also one on another node serves them.
-                            services.iter_mut().for_each(|services| services.add(&pod, is_evicted));
+                            found.add(&pod, || fate(&pod, false, options, now), &budgets);
                         }
                     },
                 )
