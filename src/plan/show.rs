@@ -168,6 +168,7 @@ pub struct Plan {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(default)]
     pub kubelet_minor: Option<KubeletMinor>,
+    /// Always false: no change requires a restart. What is in use until the next one is known only after a run.
     pub needs_reboot: bool,
     /// Running pods may lose TCP connections, because Felix restarts: it programs their rules again, which can reset them
     /// (reference: Calico's page on limitations of Windows). False if they lose their network.
