@@ -12,6 +12,7 @@ use super::stage::check_named;
 use super::verb::{Aim, Row};
 use crate::agent::os;
 use crate::apply::lock;
+use crate::config::types::Wait;
 use crate::fault::{Exit, Fault};
 use crate::node::STATE_DIR;
 use crate::report::document::{RunResult, Status};
@@ -50,7 +51,8 @@ pub(crate) fn start(verb: Option<(&Row, Choice<'_>)>, app: &mut App) -> Result<E
     let run = app.run.clone();
     let opened = secure(&mut *node, [WinPath::known(STATE_DIR)])?;
     app.made_safe(opened);
-    records::begin(&mut *node, &run, row.command)?;
+    let waits = app.global.wait_for_lock.as_ref().map(Wait::length).unwrap_or_default();
+    records::begin(&mut *node, &run, row.command, waits)?;
 
     let pid = os::outlive(&mut app.again(&run)?, app.global.sandbox.is_none()).context("start the detached run")?;
 

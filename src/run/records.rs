@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use jiff::Timestamp;
@@ -58,13 +59,14 @@ pub(crate) fn is_active(node: &dyn Node, run: &str) -> bool {
     lock::holder(node).is_some_and(|holder| holder.run == run)
 }
 
-/// Records that a run without a screen is starting.
+/// Records that a run without a screen is starting. `waits`: how long it waits for the run in progress.
 ///
 /// # Errors
 /// When the disk refuses.
-pub(crate) fn begin(node: &mut dyn Node, run: &str, command: &str) -> Result<()> {
-    let text = begun(run, command).to_string();
-    node.save(&path(run), text.as_bytes(), Access::Administrators).context("write down the run")
+pub(crate) fn begin(node: &mut dyn Node, run: &str, command: &str, waits: Duration) -> Result<()> {
+    let mut record = begun(run, command);
+    record["waits_seconds"] = waits.as_secs().into();
+    node.save(&path(run), record.to_string().as_bytes(), Access::Administrators).context("write down the run")
 }
 
 /// Records how a run ended, and removes the oldest records.
@@ -119,7 +121,8 @@ pub(crate) fn starting(node: &dyn Node) -> Option<Value> {
 /// Whether the process of a detached run may not have taken the lock yet.
 pub(crate) fn is_fresh(record: &Value) -> bool {
     let since = record["since"].as_str().and_then(|since| since.parse::<Timestamp>().ok());
-    record["locked"].is_null() && since.is_some_and(|since| Timestamp::now().duration_since(since).as_secs() < 30)
+    let within = record["waits_seconds"].as_i64().unwrap_or_default().saturating_add(30);
+    record["locked"].is_null() && since.is_some_and(|since| Timestamp::now().duration_since(since).as_secs() < within)
 }
 
 /// Returns the record of a run; none if there is none that can be read.

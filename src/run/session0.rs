@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 
@@ -46,7 +47,7 @@ pub(crate) fn take_over(app: &mut App, plan: Option<&Plan>) -> Result<()> {
 pub(crate) fn stay(op: &mut Operation<'_>, plan: &Plan) -> Result<Ending> {
     let app = &mut *op.app;
     let run = app.run.clone();
-    records::begin(op.node, &run, op.row.command)?;
+    records::begin(op.node, &run, op.row.command, Duration::ZERO)?;
     app.reporter.tell(&format!(
         "This change interrupts the connection of this session, so run {run} makes it without the session.\n\
          If the connection drops: {}",

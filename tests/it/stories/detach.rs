@@ -69,6 +69,25 @@ fn status_shows_the_failure_of_a_detached_run() {
     assert_eq!((&ended["state"], &ended["result"]["error"]["id"]), (&json!("ended"), &json!("Busy")), "{ended}");
 }
 
+/// It has no lock and no journal yet.
+#[test]
+fn a_detached_run_that_waits_for_another_is_not_lost() {
+    let lab = Lab::installed();
+    let lock = File::options().write(true).open(lab.on_node("C/ProgramData/calicoctl-win/lock")).unwrap();
+    lock.lock().unwrap();
+    let started = lab.run(&format!("{VNI} --detach -o json --wait-for-lock 1h")).exits(0).json();
+    let run = started["run"].as_str().unwrap();
+    let file = lab.on_node(&format!("C/ProgramData/calicoctl-win/state/runs/{run}.json"));
+    let mut record: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    record["since"] = json!(jiff::Timestamp::now() - Duration::from_secs(600));
+    fs::write(&file, record.to_string()).unwrap();
+    let waits = lab.run(&format!("status --run {run} -o json")).exits(0).json();
+    assert_eq!(waits["state"], "running", "{waits}");
+    drop(lock);
+    lab.run(&format!("status --wait --run {run}")).exits(0);
+    assert_eq!(vsid(&lab), 5000);
+}
+
 /// The last that a run of a fleet does is to say on its Node how it ended.
 #[test]
 fn a_run_is_in_progress_until_it_has_written_down_how_it_ended() {
