@@ -105,6 +105,19 @@ def check_cloud_config(folder):
         path.unlink()
         assert script == rendered("user-data").removeprefix(b"#ps1_sysnative\r\n"), script
     print("cloud-config: writes the script, then runs it; 1003 restarts and runs it again")
+    modules = os.environ["CLOUD_INIT"]
+    if not pathlib.Path(modules).exists():
+        print("cloud-config: not held to the schema of cloud-init, which only Debian has")
+        return
+    broken = text.replace(b"write_files:", b"write_files: 3\nfiles:")
+    for kind, written, valid in (("valid", text, True), ("broken", broken, False)):
+        file = pathlib.Path(folder) / f"{kind}.yaml"
+        file.write_bytes(written)
+        words = [sys.executable, "-m", "cloudinit.cmd.main", "schema", "--config-file", file]
+        judged = subprocess.run(words, capture_output=True, check=False, env={**os.environ, "PYTHONPATH": modules})
+        said = judged.stdout.decode() + judged.stderr.decode()
+        assert (judged.returncode == 0) == valid and ("Valid cloud-config" in said or "write_files" in said), said
+    print("cloud-config: valid by the schema of cloud-init")
 
 
 def check_boots(folder):
