@@ -5,7 +5,7 @@ use std::fs;
 use calicoctl_win::values::Sha256;
 use serde_json::{Value, json};
 
-use super::kubernetes::{bare, is_ready};
+use super::kubernetes::{bare, is_ready, stop};
 use crate::lab::Lab;
 use crate::tar::tar_gz;
 
@@ -109,6 +109,34 @@ fn a_machine_without_a_container_runtime_becomes_a_ready_node_by_one_apply_and_a
     let _gone = lab.run("uninstall --purge -y").exits(0);
     assert_eq!(service(&lab), None);
     lab.picture_without_state().same_as(&before);
+}
+
+/// kubelet asks the runtime when it starts.
+#[test]
+fn service_start_starts_containerd_before_kubelet() {
+    let lab = without_runtime();
+    let screen = lab.run("apply -c node.yaml -y --set services.start=false").exits(0).screen();
+    let (_, next) = screen.split_once("Next: ").unwrap_or_else(|| panic!("{screen}"));
+    let (next, _) = next.split_once("      ").unwrap();
+    assert_eq!(next, "calicoctl-win service start --sandbox node");
+    let runs = |lab: &Lab| service(lab).unwrap()["pid"].is_number();
+    assert!(!runs(&lab), "{screen}");
+    let start = || {
+        let done = lab.run("service start -o json").exits(0).json();
+        assert!(is_ready(&lab, "win-a1") && runs(&lab), "{done:#}");
+        lab.healthy();
+        done["msg"].as_str().unwrap().to_owned()
+    };
+    let all = "start containerd, start kubelet, start CalicoNode, start CalicoFelix, start kube-proxy";
+    assert_eq!(start(), all);
+    assert_eq!(start(), "nothing to do");
+
+    stop(&lab, &["containerd"]);
+    let status = lab.run("status").stdout;
+    assert!(status.contains("the service containerd is stopped: no pod starts"), "{status}");
+    assert_eq!(start(), "start containerd");
+    stop(&lab, &["containerd", "kubelet", "CalicoNode", "CalicoFelix", "kube-proxy"]);
+    assert_eq!(start(), all);
 }
 
 #[test]

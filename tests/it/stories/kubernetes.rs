@@ -72,6 +72,17 @@ pub fn is_ready(lab: &Lab, name: &str) -> bool {
     conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }
 
+/// Stops services as another program does.
+pub fn stop(lab: &Lab, names: &[&str]) {
+    lab.edit_yaml(|yaml| {
+        let mut model: Value = serde_yaml::from_str(yaml).unwrap();
+        for name in names {
+            model["services"][name].as_object_mut().unwrap().remove("pid").unwrap();
+        }
+        serde_yaml::to_string(&model).unwrap()
+    });
+}
+
 /// What an apply would say only after its other checks.
 #[test]
 fn preflight_tries_the_token_and_where_the_programs_come_from() {
@@ -386,19 +397,10 @@ fn kubelet_and_kube_proxy_are_started_with_calicos_services() {
     assert_eq!(msg("restart"), "stop CalicoFelix, stop CalicoNode, start CalicoNode, start CalicoFelix");
     lab.healthy();
 
-    let stop = |names: &[&str]| {
-        lab.edit_yaml(|yaml| {
-            let mut model: Value = serde_yaml::from_str(yaml).unwrap();
-            for name in names {
-                model["services"][name].as_object_mut().unwrap().remove("pid").unwrap();
-            }
-            serde_yaml::to_string(&model).unwrap()
-        });
-    };
-    stop(&["kubelet"]);
+    stop(&lab, &["kubelet"]);
     assert_eq!(msg("start"), "start kubelet");
     lab.healthy();
-    stop(&["kubelet", "CalicoNode", "CalicoFelix", "kube-proxy"]);
+    stop(&lab, &["kubelet", "CalicoNode", "CalicoFelix", "kube-proxy"]);
     assert_eq!(msg("start"), all);
     lab.healthy();
 }
