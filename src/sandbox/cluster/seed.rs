@@ -361,7 +361,11 @@ fn configuration(store: &mut Store) {
         let ports: Vec<Value> = protocols
             .iter()
             .map(|p| {
-                let name = if port == 53 { format!("dns-{}", p.to_lowercase()) } else { "https".into() };
+                let name = match (port, *p) {
+                    (53, "UDP") => "dns",
+                    (53, _) => "dns-tcp",
+                    _ => "https",
+                };
                 json!({"name": name, "protocol": p, "port": port, "targetPort": if port == 53 { 53 } else { 6443 }})
             })
             .collect();
