@@ -53,7 +53,8 @@ impl House {
         }
     }
 
-    /// Writes the configuration; returns the arguments.
+    /// Writes the configuration; returns the arguments. Wine takes the default folder of volume plugins for a path of this
+    /// host.
     fn kubelet_arguments(&self, runtime: u16) -> String {
         let [port, health] = free_ports();
         let config = format!(
@@ -63,6 +64,7 @@ address: 127.0.0.1
 port: {port}
 healthzPort: {health}
 containerRuntimeEndpoint: tcp://127.0.0.1:{runtime}
+volumePluginDir: 'C:\\k\\volume-plugins'
 authentication:
   anonymous:
     enabled: false
