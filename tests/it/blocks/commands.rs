@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 use calicoctl_win::config::{self, Origin, Override};
 use regex::Regex;
 
+use super::Block;
 use crate::{powershell, project};
 
 /// Programs that the pages run besides this one.
@@ -81,21 +82,35 @@ pub fn powershell(script: &str) -> Vec<String> {
 
 /// Returns what is wrong with commands of a Linux shell.
 pub fn shell(script: &str) -> Vec<String> {
-    let script = script.replace("\\\n", " ").replace("|\n", "| ");
     let mut wrong = Vec::new();
-    for command in script.lines().map(without_comment).flat_map(|line| line.split(" | ").map(str::trim)) {
-        let words = words(command);
-        let Some(at) = words.iter().position(|word| !is_assignment(word)) else { continue };
-        let (name, rest) = (words[at].as_str(), words[at..].join(" "));
-        if is_own(name) {
-            wrong.extend(own(&rest));
-        } else if let Some(own_words) = rest.strip_prefix("cargo run -- ") {
-            wrong.extend(own(&format!("calicoctl-win {own_words}")));
-        } else if !is_program(name) {
-            wrong.push(format!("{name} is not among the known programs"));
+    for words in of_shell(script) {
+        if is_own(&words[0]) {
+            wrong.extend(own(&words.join(" ")));
+        } else if !is_program(&words[0]) {
+            wrong.push(format!("{} is not among the known programs", words[0]));
         }
     }
     wrong
+}
+
+/// The commands of a Linux shell, each as its words without assignments before it.
+fn of_shell(script: &str) -> Vec<Vec<String>> {
+    let script = script.replace("\\\n", " ").replace("|\n", "| ").replace("cargo run -- ", "calicoctl-win ");
+    let commands = script.lines().map(without_comment).flat_map(|line| line.split(" | ").map(str::trim));
+    let words = commands.map(|command| words(command).into_iter().skip_while(|word| is_assignment(word)).collect());
+    words.filter(|words: &Vec<String>| !words.is_empty()).collect()
+}
+
+/// Whether a block has a command of this program.
+pub fn has_own(block: &Block) -> bool {
+    let in_powershell = |script: &str| powershell::calls(script).iter().any(|(name, _)| is_own(name));
+    let in_shell = |script: &str| of_shell(script).iter().any(|words| is_own(&words[0]));
+    match block.language.as_str() {
+        "powershell" => in_powershell(&block.text),
+        "sh" => in_shell(&block.text),
+        "console" => in_powershell(&block.prompted("> ")) || in_shell(&block.prompted("$ ")),
+        _ => false,
+    }
 }
 
 /// Returns what is wrong with lines of prose and commands, as checks have them, and with options on lines of their own.
@@ -153,7 +168,7 @@ fn without_redirection(call: &str) -> &str {
 }
 
 /// The words of a command; quotes join words.
-fn words(command: &str) -> Vec<String> {
+pub fn words(command: &str) -> Vec<String> {
     static WORD: LazyLock<Regex> = LazyLock::new(|| Regex::new(r#"(?:'[^']*'|"[^"]*"|[^\s'"])+"#).expect("it is one"));
     WORD.find_iter(command).map(|word| word.as_str().replace(['\'', '"'], "")).collect()
 }

@@ -1,9 +1,11 @@
 //! The code blocks of the documents. A block's language decides how it is checked, and a block that no rule covers
 //! fails: a command must be one that the program, PowerShell or the module has, and a config one that the program
-//! accepts. Blocks marked `sandbox` are run: see [`sandbox`]. `real::fleet_page` runs those marked `cluster`.
+//! accepts. Blocks marked `sandbox` are run: see [`sandbox`]. `real::fleet_page` runs those marked `cluster`. What is not
+//! run is in [`not_run`].
 
 mod commands;
 mod documents;
+mod not_run;
 pub mod sandbox;
 
 use crate::docs::documents as pages;
@@ -24,6 +26,12 @@ pub struct Block {
 impl Block {
     pub fn is(&self, mark: &str) -> bool {
         self.marks.iter().any(|given| given == mark)
+    }
+
+    /// The lines after a prompt, without it.
+    pub fn prompted(&self, prompt: &str) -> String {
+        let lines = self.text.lines().filter_map(|line| line.strip_prefix(prompt));
+        lines.map(|line| format!("{line}\n")).collect()
     }
 
     /// The value of a mark `NAME=VALUE`.
@@ -51,7 +59,7 @@ pub fn blocks(page: &str, text: &str) -> Vec<Block> {
                     let language = words.next().unwrap_or_default();
                     let block = Block { place, language, marks: words.collect(), text: String::new() };
                     open = Some((block, " ".repeat(indent)));
-                } else if let Some(hidden) = line.strip_prefix("<!-- sandbox ") {
+                } else if let Some(hidden) = line.trim_start().strip_prefix("<!-- sandbox ") {
                     let text = hidden.trim_end_matches("-->").trim().to_owned();
                     found.push(Block { place, language: "hidden".into(), marks: vec!["sandbox".into()], text });
                 }
@@ -71,15 +79,11 @@ fn all() -> Vec<Block> {
 
 /// Returns what is wrong with a block.
 fn faults(block: &Block) -> Vec<String> {
-    let prompted = |prompt: &str| -> String {
-        let lines = block.text.lines().filter_map(|line| line.strip_prefix(prompt));
-        lines.map(|line| format!("{line}\n")).collect()
-    };
     let mut wrong = match block.language.as_str() {
         "powershell" => commands::powershell(&block.text),
         "sh" => commands::shell(&block.text),
         "console" => {
-            let (windows, unix) = (prompted("> "), prompted("$ "));
+            let (windows, unix) = (block.prompted("> "), block.prompted("$ "));
             let none = windows.is_empty() && unix.is_empty();
             let mut wrong = commands::powershell(&windows);
             wrong.extend(commands::shell(&unix));
@@ -98,12 +102,14 @@ fn faults(block: &Block) -> Vec<String> {
         other => vec![format!("there is no rule for the language `{other}`")],
     };
     for mark in &block.marks {
-        let known = ["sandbox", "output", "cluster", "not-run"].contains(&mark.as_str())
+        let known = ["sandbox", "agreed", "output", "cluster", "not-run"].contains(&mark.as_str())
             || ["exit=", "file=", "session="]
                 .iter()
                 .any(|name| mark.strip_prefix(name).is_some_and(|value| !value.is_empty()));
         wrong.extend((!known).then(|| format!("there is no mark `{mark}`")));
     }
+    let of_another_page = block.is("cluster") && !block.place.starts_with("docs/fleet.md:");
+    wrong.extend(of_another_page.then(|| "only those of docs/fleet.md run on a real cluster".to_owned()));
     wrong.into_iter().map(|what| format!("{}: {what}", block.place)).collect()
 }
 
@@ -121,6 +127,7 @@ fn blocks_that_are_wrong_are_detected() {
         ("```\nanything\n```", "it has no language"),
         ("```perl\nprint 1\n```", "no rule for the language `perl`"),
         ("```powershell sandbx\ncalicoctl-win status\n```", "no mark `sandbx`"),
+        ("```sh cluster\ncalicoctl-win fleet status\n```", "only those of docs/fleet.md"),
         ("```powershell\ncalicoctl-win status", "no rule for the language `not closed`"),
         ("```powershell\ncalicoctl-win instal\n```", "calicoctl-win instal"),
         ("```powershell\ncalicoctl-win status --wit\n```", "calicoctl-win status --wit"),

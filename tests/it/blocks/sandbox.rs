@@ -2,7 +2,9 @@
 //!
 //! - ```` ```powershell sandbox ````, also `sh` and `console`: the commands are run, and each must exit with 0, or with
 //!   the number of `exit=N`. The sandbox has a cluster, so `--kubeconfig FILE` is left out; so is `--sandbox DIR`. `HEX` is
-//!   the SHA-256 of the zip in the same command, if it is there, and else any.
+//!   the SHA-256 of the zip in the same command, if it is there, and else any. A file `C:\...` that a command writes with
+//!   `--out`, or imports, is on the node's disk. The name of a run is the last one that a command printed.
+//! - With the mark `agreed`, the reader agrees to what a command asks.
 //! - ```` ```yaml file=node.yaml ````: this file is written before the next commands.
 //! - ```` ```text output ````: each line must be in what the commands of the block before have printed; `...` is any
 //!   text.
@@ -16,6 +18,8 @@
 //! | `<!-- sandbox file PATH: TEXT -->` | writes a file of the node; `../NAME` is one beside it |
 //! | `<!-- sandbox object RESOURCE NAME: JSON -->` | merges this into an object of the cluster |
 //! | `<!-- sandbox linux: VERSION -->` | updates Calico on the Linux nodes |
+//! | `<!-- sandbox etcd: FOLDER -->` | Calico's data is in an etcd, whose client's files are in this folder of the node. Each command that has `-c` gets its endpoint |
+//! | `<!-- sandbox scripts: vxlan -->` | begins with a node on which Calico's scripts installed it |
 //! | `<!-- sandbox flannel: vxlan -->` | installs Flannel, as SIG Windows' scripts do |
 //! | `<!-- sandbox bare machine: VERSION -->` | begins with a machine that has only containerd; kubelet and kube-proxy of this version are in a folder of that name |
 //! | `<!-- sandbox with: OPTIONS -->` | adds options to each command that has `-c` |
@@ -26,8 +30,11 @@ use serde_json::Value;
 
 use super::{Block, blocks, commands};
 use crate::docs::documents as pages;
-use crate::lab::Lab;
+use crate::etcd::Etcd;
+use crate::lab::{Lab, Output};
 use crate::read;
+use crate::stories::credentials::runs_with_etcd;
+use crate::stories::import::upstreams;
 use crate::stories::kubernetes::{bare, programs};
 use crate::stories::migrate::with_flannel;
 
@@ -36,7 +43,7 @@ use crate::stories::migrate::with_flannel;
 /// # Errors
 /// What is not as the page says.
 fn run(blocks: &[Block]) -> Result<usize, String> {
-    let mut page = Page { lab: Lab::node(), with: String::new(), shown: String::new() };
+    let mut page = Page { lab: Lab::node(), with: String::new(), shown: String::new(), run: None, elsewhere: false };
     for block in blocks {
         page.block(block).map_err(|what| format!("{}: {what}", block.place))?;
     }
@@ -49,6 +56,10 @@ struct Page {
     with: String,
     /// What the commands of the last block have printed.
     shown: String,
+    /// The run that a command has named last.
+    run: Option<String>,
+    /// Whether the last block runs on a real cluster.
+    elsewhere: bool,
 }
 
 impl Page {
@@ -58,21 +69,51 @@ impl Page {
         } else if block.language == "hidden" {
             self.hidden(&block.text)?;
         } else if block.is("sandbox") {
+            self.elsewhere = false;
             let code = block.mark("exit").map_or(Ok(0), str::parse).map_err(|_| "exit= needs a number")?;
+            let agrees = if block.is("agreed") { " --yes" } else { "" };
             self.shown.clear();
             for words in calls(block)? {
                 let with = if words.contains(" -c ") { self.with.as_str() } else { "" };
-                let output = self.lab.alone(&(self.with_digest(&words) + with));
+                let words = self.with_run(&self.with_digest(&words));
+                let output = self.alone(&(words + with + agrees));
                 if output.code != code {
                     return Err(format!("a command exits with {} and not {code}:\n{output}", output.code));
                 }
                 self.shown += &output.screen();
             }
-        } else if block.is("output") {
+        } else if block.is("cluster") {
+            self.elsewhere = true;
+        } else if block.is("output") && !self.elsewhere {
             let missing = block.text.lines().find(|line| !printed(&self.shown, line));
             missing.map_or(Ok(()), |line| Err(format!("nothing printed `{line}`:\n{}", self.shown)))?;
         }
         Ok(())
+    }
+
+    /// Runs a command. Files on `C:` are on the node's disk.
+    fn alone(&mut self, words: &str) -> Output {
+        let mut given = commands::words(words);
+        let is_file = |given: &[String], at: usize| ["--out", "import"].contains(&given[at - 1].as_str());
+        for at in 1..given.len() {
+            if let Some(path) = given[at].strip_prefix(r"C:\").filter(|_| is_file(&given, at)) {
+                given[at] = format!("node/C/{}", path.replace('\\', "/"));
+                std::fs::create_dir_all(self.lab.path(&given[at]).parent().expect("a file is in a folder")).unwrap();
+            }
+        }
+        let mut command = self.lab.command("");
+        command.args(given).args(["--sandbox", "node"]);
+        let output = Output::of(words, command);
+        self.run = run_in(&output.stdout).or(self.run.take());
+        output
+    }
+
+    /// The words with the last run that was named, instead of another one.
+    fn with_run(&self, words: &str) -> String {
+        match (run_in(words), &self.run) {
+            (Some(named), Some(last)) => words.replace(&named, last),
+            _ => words.to_owned(),
+        }
     }
 
     /// The words with the digest of the zip that they name.
@@ -88,12 +129,22 @@ impl Page {
         let (kind, of) = kind.split_once(' ').unwrap_or((kind, ""));
         match kind {
             "run" | "fails" => {
+                let rest = &self.with_run(rest);
                 let output = self.lab.fails_at(of.trim_start_matches("at "), rest);
                 if (output.code == 0) != (kind == "run") {
                     return Err(format!("`{rest}` exits with {}:\n{output}", output.code));
                 }
             }
             "with" => self.with = format!(" {rest}"),
+            "etcd" => {
+                runs_with_etcd(&self.lab);
+                let etcd = Etcd::start();
+                for (file, text) in [("client.key", &etcd.key), ("client.crt", &etcd.cert), ("ca.crt", &etcd.ca)] {
+                    self.lab.write(&format!("node/{rest}/{file}"), text);
+                }
+                self.with = format!(" --set datastore.etcd.endpoints=[{}]", etcd.url);
+            }
+            "scripts" => self.lab = upstreams(5000),
             "file" => {
                 self.lab.write(&format!("node/{of}"), rest);
             }
@@ -132,15 +183,17 @@ fn merge(object: &mut Value, change: &Value) {
 
 /// The commands of a block, without the program's name and what the sandbox has itself.
 fn calls(block: &Block) -> Result<Vec<String>, String> {
-    let text = if block.language == "console" {
-        let prompted = block.text.lines().filter_map(|line| line.strip_prefix("> ").or(line.strip_prefix("$ ")));
-        prompted.map(|line| format!("{line}\n")).collect()
-    } else {
-        block.text.clone()
-    };
+    let text =
+        if block.language == "console" { block.prompted("> ") + &block.prompted("$ ") } else { block.text.clone() };
     let own = Regex::new(r" --(?:kubeconfig|sandbox)[ =]\S+").unwrap();
     let calls = commands::own_calls(&block.language, &text)?;
     Ok(calls.iter().map(|words| own.replace_all(words, "").into_owned()).collect())
+}
+
+/// The name of a run in a text.
+fn run_in(text: &str) -> Option<String> {
+    let run = Regex::new(r"\b\d{8}T\d{6}-[0-9a-f]{6}\b").unwrap();
+    run.find(text).map(|found| found.as_str().to_owned())
 }
 
 /// Whether a line was printed; spaces do not count.

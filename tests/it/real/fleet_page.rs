@@ -91,6 +91,9 @@ fn every_command_of_the_page_runs_or_says_that_it_does_not() {
     let commands: Vec<&Block> = all.iter().filter(|block| block.language == "sh").collect();
     let marked = |mark: &str| commands.iter().filter(|block| block.is(mark)).count();
     assert_eq!((marked("cluster") + marked("not-run"), marked("not-run")), (commands.len(), 1), "{commands:#?}");
+    let run = marked("cluster") + section(REMOVE).iter().filter(|block| block.is("cluster")).count();
+    let on_page = blocks(PAGE, &read(PAGE)).iter().filter(|block| block.is("cluster")).count();
+    assert_eq!(on_page, run, "only these two sections are run");
 }
 
 #[test]

@@ -29,7 +29,7 @@ fn service(name: &str, part: &str, pid: u32) -> String {
 
 /// A node that upstream's scripts installed with the VNI 4096, changed to 5000 in `config.ps1` later, and whose pods'
 /// network has the given VSID.
-fn upstreams(vsid: u32) -> Lab {
+pub fn upstreams(vsid: u32) -> Lab {
     let lab = Lab::node();
     let services = service("CalicoFelix", "felix", 3001) + &service("CalicoNode", "node", 3002);
     lab.edit_yaml(|yaml| {

@@ -28,7 +28,7 @@ mod fleet;
 pub mod given_up;
 pub mod hostprocess;
 mod image;
-mod import;
+pub mod import;
 mod journal;
 pub mod kubernetes;
 pub mod lease;
