@@ -12,6 +12,7 @@ use calicoctl_win::selftest;
 use calicoctl_win::verify;
 use regex::Regex;
 
+use crate::blocks::programs;
 use crate::layering::product;
 use crate::stories::event_lines;
 use crate::stories::schemas::published;
@@ -259,68 +260,6 @@ fn every_command_in_a_hint_is_one_that_the_program_has() {
     assert!(seen > 20, "the hints have more commands than {seen}");
 }
 
-/// Options of other programs in the texts.
-const OTHER_PROGRAMS: [&str; 51] = [
-    // kubectl, kubeadm and calicoctl
-    "--client",
-    "--clusterrole",
-    "--field-selector",
-    "--for",
-    "--print-join-command",
-    "--raw",
-    "--resource",
-    "--serviceaccount",
-    "--show-blocks",
-    "--show-configuration",
-    "--show-managed-fields",
-    "--type",
-    "--user",
-    "--verb",
-    // the API server, etcd, kubelet and kube-proxy
-    "--bootstrap-kubeconfig",
-    "--cert-dir",
-    "--cipher-suites",
-    "--cloud-provider",
-    "--cluster-name",
-    "--enable-dsr",
-    "--network-name",
-    "--feature-gates",
-    "--hostname-override",
-    "--listen-client-urls",
-    "--prefix",
-    "--skip-not-exists",
-    "--strictaffinity",
-    "--max-pods",
-    "--node-ip",
-    "--root-dir",
-    "--run-service",
-    "--source-vip",
-    "--tls-min-version",
-    "--trusted-ca-file",
-    // the AWS CLI
-    "--instance-id",
-    "--no-source-dest-check",
-    // agnhost
-    "--http-port",
-    "--udp-port",
-    // Calico's components
-    "--complete-startup",
-    "--confdir",
-    // cargo, its tests and the scripts of this project
-    "--bench",
-    "--check",
-    "--exact",
-    "--ignored",
-    "--lib",
-    "--nocapture",
-    "--target",
-    "--test",
-    // winget, choco
-    "--enable",
-    "--manifest",
-    "--source",
-];
-
 /// Every command with its help, and for `options` what it prints.
 fn helps() -> Vec<(String, String)> {
     let command = Regex::new(r"(?m)^  ([a-z-]+)  +[A-Z]").expect("it is one");
@@ -373,7 +312,7 @@ fn every_option_field_and_file_that_a_text_names_exists() {
         let flags = flag.captures_iter(&text).map(|found| found[1].to_owned());
         wrong.extend(
             flags
-                .filter(|flag| !options.contains(flag) && !OTHER_PROGRAMS.contains(&flag.as_str()))
+                .filter(|flag| !options.contains(flag) && !programs::some_has(flag))
                 .map(|flag| format!("{name}: {flag}")),
         );
         let files = file.captures_iter(&text).map(|found| found[1].to_owned());

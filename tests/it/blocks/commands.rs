@@ -7,40 +7,8 @@ use std::sync::LazyLock;
 use calicoctl_win::config::{self, Origin, Override};
 use regex::Regex;
 
-use super::Block;
+use super::{Block, programs};
 use crate::{powershell, project};
-
-/// Programs that the pages run besides this one.
-const PROGRAMS: [&str; 28] = [
-    "ansible-playbook",
-    "calicoctl",
-    "cargo",
-    "cd",
-    "choco",
-    "cp",
-    "done",
-    "dsc",
-    "echo",
-    "export",
-    "for",
-    "icacls",
-    "ip",
-    "kubeadm",
-    "kubectl",
-    "msiexec",
-    "openssl",
-    "oc",
-    "python",
-    "aws",
-    "scoop",
-    "scp",
-    "sc.exe",
-    "sed",
-    "skopeo",
-    "terraform",
-    "winget",
-    r"C:\Windows\System32\Sysprep\Sysprep.exe",
-];
 
 /// Cmdlets of Windows Server's own modules, which are not among the recorded ones, with the parameters in use here.
 const OF_WINDOWS: [(&str, &[&str]); 11] = [
@@ -77,6 +45,7 @@ pub fn powershell(script: &str) -> Vec<String> {
     // Programs are not cmdlets.
     let mut wrong: Vec<String> = unknown.filter(|what| !what.split(' ').any(|word| programs.contains(word))).collect();
     wrong.extend(calls.iter().filter(|(name, _)| is_own(name)).flat_map(|(_, call)| own(call)));
+    wrong.extend(calls.iter().flat_map(|(_, call)| programs::unknown_flags(&words(call))));
     wrong
 }
 
@@ -89,13 +58,17 @@ pub fn shell(script: &str) -> Vec<String> {
         } else if !is_program(&words[0]) {
             wrong.push(format!("{} is not among the known programs", words[0]));
         }
+        wrong.extend(programs::unknown_flags(&words));
     }
     wrong
 }
 
-/// The commands of a Linux shell, each as its words without assignments before it.
-fn of_shell(script: &str) -> Vec<Vec<String>> {
+/// The commands of a Linux shell, each as its words without assignments before it. Commands in `$(...)` are apart.
+pub fn of_shell(script: &str) -> Vec<Vec<String>> {
     let script = script.replace("\\\n", " ").replace("|\n", "| ").replace("cargo run -- ", "calicoctl-win ");
+    let substituted = Regex::new(r"\$\(([^()]*)\)").expect("it is one");
+    let inner: String = substituted.captures_iter(&script).map(|found| format!("{}\n", &found[1])).collect();
+    let script = inner + &substituted.replace_all(&script, "VALUE");
     let commands = script.lines().map(without_comment).flat_map(|line| line.split(" | ").map(str::trim));
     let words = commands.map(|command| words(command).into_iter().skip_while(|word| is_assignment(word)).collect());
     words.filter(|words: &Vec<String>| !words.is_empty()).collect()
@@ -115,12 +88,14 @@ pub fn has_own(block: &Block) -> bool {
 
 /// Returns what is wrong with lines of prose and commands, as checks have them, and with options on lines of their own.
 pub fn advice(text: &str) -> Vec<String> {
-    let commands = text.lines().map(|line| without_comment(line.trim())).filter_map(|line| match line {
-        line if line.starts_with("calicoctl-win ") => Some(line.to_owned()),
-        line if line.starts_with("--") => Some(format!("calicoctl-win plan {line}")),
-        _ => None,
-    });
-    commands.flat_map(|command| own(&command)).collect()
+    let lines = text.lines().map(|line| without_comment(line.trim()));
+    lines
+        .flat_map(|line| match line {
+            line if line.starts_with("calicoctl-win ") => own(line),
+            line if line.starts_with("--") => own(&format!("calicoctl-win plan {line}")),
+            _ => of_shell(line).iter().flat_map(|words| programs::unknown_flags(words)).collect(),
+        })
+        .collect()
 }
 
 /// The calls of this program in a block, each as its words after the program's name.
@@ -151,7 +126,7 @@ fn is_program(name: &str) -> bool {
     let path = name.trim_start_matches(r".\").replace('\\', "/");
     let scripts = format!("docs/scripts/{path}");
     let is_file = |path: &str| path.contains('.') && project().join(path).is_file();
-    is_own(name) || PROGRAMS.contains(&name) || is_file(&path) || is_file(&scripts)
+    is_own(name) || programs::is_run(name) || is_file(&path) || is_file(&scripts)
 }
 
 fn is_assignment(word: &str) -> bool {

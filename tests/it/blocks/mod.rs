@@ -6,6 +6,8 @@
 mod commands;
 mod documents;
 mod not_run;
+mod patches;
+pub mod programs;
 pub mod sandbox;
 
 use crate::docs::documents as pages;
@@ -142,6 +144,10 @@ fn blocks_that_are_wrong_are_detected() {
         ("```console\ncalicoctl-win confirm\n```", "no line begins with"),
         ("```console\n$ cargo run -- stats\n```", "calicoctl-win stats"),
         ("```sh\nkubctl get nodes\n```", "kubctl"),
+        ("```sh\nterraform apply --type=merge\n```", "terraform has no --type"),
+        ("```sh\nfor n in $(terraform get -l x); do\n  kubectl get nodes\ndone\n```", "terraform has no -l"),
+        ("```powershell\nwinget install --source x\n```", "winget has no --source"),
+        ("```text\nkubectl patch x --prefix\n```", "kubectl has no --prefix"),
         ("```sh\npackaging/no-such.sh\n```", "packaging/no-such.sh"),
         ("```sh\ncalicoctl-win plan |\n  calicoctl-win verfy\n```", "calicoctl-win verfy"),
         ("```yaml\nspec: {calico: {verson: v3.32.1}}\n```", "verson"),
