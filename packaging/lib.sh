@@ -1,5 +1,6 @@
 # Sourced by the scripts here. Changes to the project's root.
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck shell=bash
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
 # Installs the missing Debian packages. Does nothing without apt.
 install_missing() {

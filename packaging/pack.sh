@@ -1,6 +1,8 @@
 # Sourced by the scripts that pack: what every package is made of. Changes to the project's root.
+# shellcheck shell=bash
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
+# shellcheck disable=SC2034 # for the scripts that source this one
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 # The time of the commit, unless the packager sets another one; a fixed time outside a git clone.
 epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 1767225600)}

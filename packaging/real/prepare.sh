@@ -42,7 +42,8 @@ sources() {
         echo "$1"
         return
     fi
-    local own=$cache/sources-$(stamp "$1")-$KUBERNETES go
+    local own go
+    own=$cache/sources-$(stamp "$1")-$KUBERNETES
     if [ ! -d "$own" ]; then
         go=$(find_go)
         rm -rf "$own.new"

@@ -5,7 +5,7 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 system32=$(cd "$1" && pwd)
 cc=x86_64-w64-mingw32-gcc
-flags=(-shared -s -O1 -Wall -Wextra -Werror -Wno-unused-function -Wno-unused-parameter -Wno-format-truncation -Wl,--enable-stdcall-fixup)
+flags=(-shared -s -O1 -Wall -Wextra -Werror -Wno-unused-function -Wno-unused-parameter -Wno-format-truncation "-Wl,--enable-stdcall-fixup")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -27,6 +27,7 @@ before() {
     own=$(sed -n 's/^__declspec(dllexport).* WINAPI \([A-Za-z0-9]*\)(.*/\1/p' "$here/$1")
     {
         printf 'LIBRARY %s.dll\nEXPORTS\n' "$name"
+        # shellcheck disable=SC2086 # several names, a line each
         printf '  %s\n' $own
         x86_64-w64-mingw32-objdump -p "$original" |
             sed -n '/Ordinal\/Name Pointer/,/^$/s/^[[:space:]]*\[.*[[:space:]]\([A-Za-z_][A-Za-z0-9_]*\)$/\1/p' |

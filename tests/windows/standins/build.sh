@@ -9,7 +9,7 @@ mkdir -p "${1:?where to?}"
 out=$(cd "$1" && pwd)
 cd "$(dirname "${BASH_SOURCE[0]}")"
 cc=${CC_STANDINS:-x86_64-w64-mingw32-gcc}
-flags=(-std=gnu11 -O1 -s -Wall -Wextra -Werror -D_WIN32_WINNT=0x0A00 -static -Wl,--no-insert-timestamp)
+flags=(-std=gnu11 -O1 -s -Wall -Wextra -Werror -D_WIN32_WINNT=0x0A00 -static "-Wl,--no-insert-timestamp")
 "$cc" "${flags[@]}" -o "$out/kubelet.exe" plain.c steer.c
 "$cc" "${flags[@]}" -o "$out/kubelet-at-first.exe" kubelet_at_first.c steer.c
 "$cc" "${flags[@]}" -o "$out/run.exe" run.c -ladvapi32
