@@ -125,7 +125,8 @@ fn gather(args: &Uninstall, op: &mut Operation<'_>) -> Result<Removed> {
     // Those of a network that goes go with it.
     ruled.retain(|endpoint| !target.absent.contains(&Id::Network(endpoint.network.clone())));
     let Uninstall { purge, cluster_traces, delete_token_secret: token_secret, .. } = *args;
-    let (drains, flags) = (Some(args.drains), args.drain.clone());
+    // There is nothing to drain for if only our own records are removed.
+    let (drains, flags) = (Some(args.drains && !steps.is_empty()), args.drain.clone());
     Ok(Removed {
         planned: Planned { name, target, steps, plan, drains, flags, drain: None },
         removal: Removal { purge, cluster_traces, token_secret },

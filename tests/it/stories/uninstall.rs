@@ -391,3 +391,11 @@ fn a_log_that_others_read_is_named_and_the_rest_is_purged() {
     let _again = lab.run("uninstall -y --purge").exits(0);
     assert!(!lab.on_node(STATE).exists());
 }
+
+#[test]
+fn a_purge_after_the_uninstall_drains_nothing() {
+    let lab = Lab::installed();
+    let _removed = lab.run("uninstall --yes").exits(0);
+    let purged = lab.run("uninstall --drain --purge --yes").exits(0);
+    assert!(!purged.stdout.contains("Drain of"), "{purged}");
+}
