@@ -72,6 +72,12 @@ pub struct LostEndpoint {
     pub pod: Option<String>,
 }
 
+impl From<&Endpoint> for LostEndpoint {
+    fn from(endpoint: &Endpoint) -> Self {
+        Self { endpoint: endpoint.describe(), ip: endpoint.ip, pod: None }
+    }
+}
+
 /// Re-creates the pods of lost endpoints; returns those that are left, with what was done.
 pub type Recreate<'a> = &'a dyn Fn(&mut dyn Node, &[LostEndpoint], Sink<'_>) -> Result<Vec<LostEndpoint>>;
 
@@ -87,17 +93,16 @@ pub fn lost(node: &dyn Node) -> Result<Vec<LostEndpoint>> {
     Ok(record::load(node, &path())?.unwrap_or_default())
 }
 
-/// Records, before it happens, which running pods lose their endpoint, and reports it. `why`: what is reported, for example
-/// "these pods lose their network".
+/// Records which running pods lose their endpoint, before it happens if this program does it, and reports it. `why`:
+/// what is reported, for example "these pods lose their network".
 ///
 /// # Errors
 /// When the write fails.
-pub fn record_lost(node: &mut dyn Node, endpoints: Vec<Endpoint>, why: &str, events: Sink<'_>) -> Result<()> {
+pub fn record_lost(node: &mut dyn Node, losses: Vec<LostEndpoint>, why: &str, events: Sink<'_>) -> Result<()> {
     // An unreadable record is replaced.
     let mut all = lost(node).unwrap_or_default();
     let known = all.len();
-    for endpoint in endpoints {
-        let lost = LostEndpoint { endpoint: endpoint.describe(), ip: endpoint.ip, pod: None };
+    for lost in losses {
         if !all.iter().any(|other| other.endpoint == lost.endpoint && other.ip == lost.ip) {
             all.push(lost);
         }

@@ -179,7 +179,9 @@ fn remove_stale(node: &mut dyn Node, context: &mut AgentContext<'_>) -> Result<(
     }
     context.stop.check()?;
     let why = "these pods started before the network was up, and lose theirs";
-    let mut note = |node: &mut dyn Node, lost: Vec<Endpoint>| cni_gate::record_lost(node, lost, why, context.events);
+    let mut note = |node: &mut dyn Node, lost: Vec<Endpoint>| {
+        cni_gate::record_lost(node, lost.iter().map(Into::into).collect(), why, context.events)
+    };
     let removed = node.remove_stale_networks(&is_ours, &mut note);
     for name in removed.context("remove the HNS networks from before the boot")? {
         let id = Id::Network(name);

@@ -281,7 +281,7 @@ impl NodeObject {
         let later =
             |why: &Error| format!("pods lose their network, and are re-created when the cluster answers ({why:#})");
         if let (Err(error), true) = (&known, leaving.recreated) {
-            cni_gate::record_lost(node, live.clone(), &later(error), events)?;
+            cni_gate::record_lost(node, live.iter().map(Into::into).collect(), &later(error), events)?;
         }
         for endpoint in &live {
             node.delete_endpoint(&endpoint.id)?;
@@ -297,7 +297,7 @@ impl NodeObject {
                     match self.cluster().and_then(|cluster| cluster.delete_pod(pod)) {
                         Ok(()) => events(Event::Log { message: format!("deleted pod {pod}, which lost its network") }),
                         Err(error) if leaving.recreated => {
-                            cni_gate::record_lost(node, vec![endpoint.clone()], &later(&error), events)?;
+                            cni_gate::record_lost(node, vec![endpoint.into()], &later(&error), events)?;
                         }
                         Err(error) => left.push(format!("{pod} ({error:#})")),
                     }

@@ -22,6 +22,8 @@ pub struct PodOnNode {
     pub controller: Option<String>,
     /// Whether it is being deleted.
     pub ending: bool,
+    /// Whether its containers run: one that has ended keeps its address in its status.
+    pub running: bool,
     /// Whether kube-proxy runs in it, as a process of the host.
     pub kube_proxy: bool,
 }
@@ -53,8 +55,15 @@ impl PodOnNode {
             // kubelet re-creates a static pod, and its mirror is not the pod.
             controller: controller.filter(|kind| kind != "Node"),
             ending: pod["metadata"]["deletionTimestamp"].is_string(),
+            running: pod["status"]["phase"] == "Running",
             kube_proxy: is_kube_proxy(pod),
         }
+    }
+
+    /// Whether it runs on the pod network, and no endpoint has its address. `attached`: those that endpoints have.
+    pub fn is_detached(&self, attached: &[Ipv4Addr]) -> bool {
+        let has = |ip| attached.contains(ip);
+        self.running && !self.ending && !self.addresses.is_empty() && !self.addresses.iter().any(has)
     }
 
     pub fn is_of_daemon_set(&self) -> bool {

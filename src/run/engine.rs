@@ -15,8 +15,10 @@ use crate::apply::converge;
 use crate::apply::journal::Journal;
 use crate::apply::node_object::NodeObject;
 use crate::apply::standing::{Applied, Standing};
+use crate::calico::networks;
 use crate::cluster;
 use crate::fault::{Exit, Fault};
+use crate::item::Id;
 use crate::node::Node;
 use crate::report::document::exit_of;
 use crate::report::event::{Event, Sink};
@@ -32,6 +34,7 @@ pub(crate) fn run(
     let _under_way = cancel::UnderWay::begin();
     let resumes = op.row.aim == Aim::Interrupted;
     let lost = cni_gate::lost(op.node).unwrap_or_default();
+    let missing = op.context.standing.receipt().is_some() && !has_pod_network(op.node);
     let Operation { app, node, row, .. } = op;
     let mut outage = Outage::default();
     let ended = work(*node, &mut |event| {
@@ -45,6 +48,9 @@ pub(crate) fn run(
             record.outcome = Outcome::Done(applied.generation);
             record.generation = applied.generation;
             drop(record);
+            if missing && has_pod_network(op.node) {
+                find_lost_pods(op, object);
+            }
             recreate_lost_pods(op, object, &lost);
             return Ok(applied);
         }
@@ -99,6 +105,22 @@ pub(crate) fn run(
         }
         Err(second) => not_reverted(app, error, &second),
     })
+}
+
+fn has_pod_network(node: &dyn Node) -> bool {
+    matches!(node.get(&Id::Network(networks::PODS.into())), Ok(Some(_)))
+}
+
+/// Records the pods that still run without the network that was missing before this run.
+fn find_lost_pods(op: &mut Operation<'_>, object: &NodeObject) {
+    let Operation { app, node, context, .. } = op;
+    let found = context
+        .cluster(*node)
+        .and_then(|cluster| lost_pods::find(*node, object.name(), cluster, &mut |event| app.event(&event)));
+    if let Err(error) = found {
+        let message = format!("whether pods run without an endpoint is unknown: {error:#}");
+        app.event(&Event::Warning { id: "PodsLostNetwork", message });
+    }
 }
 
 /// Re-creates the pods that lost their network in this run while the cluster did not answer, if it answers now.

@@ -42,12 +42,31 @@ pub(crate) fn recreate(
     delete(node, name.as_str(), &known, &logins.iter().collect::<Vec<_>>(), lost, events)
 }
 
-/// The same at once, with the rights of a run. What fails is in the log, and CalicoNode tries it again.
+/// Records the running pods that have no endpoint: somebody else deleted their network, which a run has created again.
+///
+/// # Errors
+/// When the cluster does not list the pods, or HNS its endpoints; when the record cannot be written.
+pub(crate) fn find(node: &mut dyn Node, name: &str, cluster: &Cluster, events: Sink) -> Result<()> {
+    let attached = attached(node)?;
+    let mut pods = cluster.pods_on(name)?;
+    pods.retain(|pod| pod.is_detached(&attached));
+    let lost =
+        |pod: &PodOnNode| LostEndpoint { endpoint: pod.to_string(), ip: pod.addresses.first().copied(), pod: None };
+    let why = "these pods lost their endpoints with the HNS network that was missing";
+    cni_gate::record_lost(node, pods.iter().map(lost).collect(), why, events)
+}
+
+/// As [`recreate`], at once, with the rights of a run. What fails is in the log, and CalicoNode tries it again.
 pub(crate) fn recreate_now(node: &mut dyn Node, name: &str, cluster: &Cluster, events: Sink) {
     let recreate = |node: &mut dyn Node, lost: &[LostEndpoint], events: Sink<'_>| {
         delete(node, name, &cluster.pods_on(name)?, &[cluster], lost, events)
     };
     cni_gate::recreate(node, &recreate, events);
+}
+
+/// The addresses that endpoints have.
+fn attached(node: &dyn Node) -> Result<Vec<Ipv4Addr>> {
+    Ok(node.endpoints()?.iter().filter_map(|endpoint| endpoint.ip).collect())
 }
 
 /// Deletes those that a login may delete. Returns the names of the pods that remain.
@@ -59,7 +78,7 @@ fn delete(
     lost: &[LostEndpoint],
     events: Sink,
 ) -> Result<Vec<LostEndpoint>> {
-    let attached: Vec<Ipv4Addr> = node.endpoints()?.iter().filter_map(|endpoint| endpoint.ip).collect();
+    let attached = attached(node)?;
     let mut left = Vec::new();
     for lost in lost {
         // A pod that is deleted, or whose address belongs to an endpoint again, needs nothing.

@@ -1,6 +1,7 @@
 //! Probes of the machine: services, HNS, the CNI configuration and its plugin.
 
 use std::fs;
+use std::net::Ipv4Addr;
 
 use anyhow::{Context, Result};
 
@@ -34,6 +35,13 @@ pub(super) const PROBES: &[Probe] = &[
         asks: "the network of pods has the endpoint Calico_ep, with an address of its subnet",
         fix: "restore it with: calicoctl-win service restart",
         asked: Asked::Looking(host_endpoint),
+    },
+    Probe {
+        id: "PodEndpoints",
+        group: "node",
+        asks: "HNS has an endpoint with the address of every pod that runs on this node",
+        fix: "delete the pods: one that lost its endpoint never gets another",
+        asked: Asked::Looking(pod_endpoints),
     },
     Probe {
         id: "CniConfigPublished",
@@ -117,6 +125,25 @@ fn host_endpoint(scene: &mut Scene<'_>) -> Result<Answer> {
         (Some(ip), Some(subnet)) => Answer::fails(format!("{HOST_ENDPOINT} has {ip}, which is not in {subnet}")),
         _ => Answer::fails(format!("{HOST_ENDPOINT} has no address")),
     }
+}
+
+fn pod_endpoints(scene: &mut Scene<'_>) -> Result<Answer> {
+    let attached: Vec<Ipv4Addr> = scene.node.endpoints()?.iter().filter_map(|endpoint| endpoint.ip).collect();
+    let pods = match scene.own_cluster() {
+        Ok(cluster) => cluster.pods_on(scene.config.node_name.as_str())?,
+        Err(skipped) => return Ok(skipped),
+    };
+    let lost =
+        pods.iter().filter(|pod| pod.is_detached(&attached)).map(|pod| format!("{pod} has no endpoint")).collect();
+    let run = pods.iter().filter(|pod| pod.running && !pod.addresses.is_empty()).count();
+    Answer::unless(
+        lost,
+        match run {
+            0 => "no pod runs on the pod network".into(),
+            1 => "the one pod has its endpoint".into(),
+            run => format!("{run} pods have their endpoints"),
+        },
+    )
 }
 
 fn cni_config(scene: &mut Scene<'_>) -> Result<Answer> {

@@ -84,7 +84,7 @@ fn a_detached_run_that_waits_for_another_is_not_lost() {
     let waits = lab.run(&format!("status --run {run} -o json")).exits(0).json();
     assert_eq!(waits["state"], "running", "{waits}");
     drop(lock);
-    lab.run(&format!("status --wait --run {run}")).exits(0);
+    let _ended = lab.run(&format!("status --wait --run {run}")).exits(0);
     assert_eq!(vsid(&lab), 5000);
 }
 

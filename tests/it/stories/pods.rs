@@ -113,6 +113,28 @@ fn a_vni_change_deletes_daemonset_pods_which_are_re_created_and_leaked_endpoints
     assert!(has_network(&lab, &after) && after["status"]["phase"] == "Running", "{after:#}");
 }
 
+/// Their containers run on without an endpoint, and never get another one.
+#[test]
+fn a_repair_re_creates_the_pods_whose_network_somebody_deleted() {
+    let lab = Lab::installed();
+    lab.edit_yaml(|yaml| {
+        let mut model: Model = serde_yaml::from_str(yaml).unwrap();
+        model.networks.remove(&Name::new("Calico")).unwrap();
+        serde_yaml::to_string(&model).unwrap()
+    });
+    let before = fluent_bit(&lab);
+    let repaired = lab.run("repair --yes -o json").exits(0).json();
+    let warnings = repaired["warnings"].to_string();
+    for pod in ["demo/fluent-bit-7hb2k", "demo/web-5d8f7c9b6d-4xkzq"] {
+        assert!(warnings.contains("PodsLostNetwork") && warnings.contains(pod), "{pod}: {repaired:#}");
+    }
+    // A process that ends leaves it to the next one to re-create the pod.
+    let _later = lab.run("verify").exits(0);
+    let after = fluent_bit(&lab);
+    assert_ne!(after["metadata"]["uid"], before["metadata"]["uid"], "it was re-created");
+    assert!(has_network(&lab, &after), "{after:#}");
+}
+
 #[test]
 fn an_unknown_container_stops_the_change_before_the_cordon() {
     let lab = Lab::installed();

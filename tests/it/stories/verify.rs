@@ -109,6 +109,12 @@ fn each_probe_fails_when_its_fact_is_otherwise() {
                 assert!(network.endpoints.remove(&Name::new("Calico_ep")).is_some());
             });
         }),
+        ("PodEndpoints", " has no endpoint", |lab| {
+            edit(lab, |model| {
+                let network = model.networks.get_mut(&Name::new("Calico")).unwrap();
+                network.endpoints.retain(|name, _| *name == Name::new("Calico_ep"));
+            });
+        }),
         ("CniConfigPublished", "10-calico.conf is missing", |lab| {
             fs::remove_file(lab.on_node("C/Program Files/containerd/cni/conf/10-calico.conf")).unwrap();
         }),
