@@ -6,10 +6,14 @@ use std::fs::{self, File};
 use regex::Regex;
 use serde_json::{Value, json};
 
+use super::schemas;
 use crate::lab::{Lab, Output};
 use crate::{powershell, read};
 
 const SCRIPT: &str = "packaging/hostprocess/run.ps1";
+
+/// The readiness of the pods.
+const READY: &str = "packaging/hostprocess/ready.ps1";
 
 /// The words that the script runs for these arguments, with its files beside the sandbox. The Job of an uninstall has no
 /// config.
@@ -30,6 +34,33 @@ pub fn after(beginning: &str, run: &str) -> String {
     let mut lines = script.lines().filter_map(|line| line.trim_start().strip_prefix("& $program "));
     let line = lines.find(|line| line.starts_with(beginning));
     line.unwrap().replace("$run", run)
+}
+
+/// What `ready.ps1` ends with for a document of `status`, by its own conditions.
+fn readiness(status: &Value) -> i32 {
+    let equals = Regex::new(r"^\(?\$status\.([\w.]+?)( -join ',')?\)? -eq '(\w+)'$").unwrap();
+    let holds = |one: &str| {
+        let found = equals.captures(one).unwrap_or_else(|| panic!("{READY} has another condition: {one}"));
+        // A property of a list is that of each of its entries.
+        let read = |value: &Value, name: &str| match value {
+            Value::Array(all) => all.iter().map(|one| one[name].clone()).collect(),
+            value => value[name].clone(),
+        };
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let value = match found[1].split('.').fold(status.clone(), |value, name| read(&value, name)) {
+            Value::Array(all) => all.iter().map(text).collect::<Vec<_>>().join(","),
+            value => text(&value),
+        };
+        value.eq_ignore_ascii_case(&found[3])
+    };
+    let script = read(READY);
+    let rules =
+        script.lines().filter_map(|line| line.strip_prefix("if (")?.strip_suffix(" }")?.split_once(") { exit "));
+    let last = script.lines().last().unwrap().strip_prefix("exit ").unwrap();
+    assert_eq!(rules.clone().count(), script.matches("if (").count(), "{READY} has another rule");
+    let code =
+        rules.into_iter().find(|(condition, _)| condition.split(" -and ").all(holds)).map_or(last, |(_, code)| code);
+    code.parse().unwrap()
 }
 
 /// The fields of the cause of a failed run, in the script's own order, each from where the script has it.
@@ -104,7 +135,7 @@ fn documents(file: &str) -> Vec<Value> {
 
 #[test]
 fn the_script_is_valid_and_uses_only_what_windows_has() {
-    for file in [SCRIPT, "packaging/hostprocess/ready.ps1"] {
+    for file in [SCRIPT, READY] {
         let script = read(file);
         assert_eq!(powershell::errors(&script), None, "{file}");
         assert_eq!(powershell::unknown(&script, &Default::default()), [""; 0], "{file}");
@@ -130,6 +161,62 @@ fn the_commands_of_the_script_install_a_node_and_tell_how_it_ended() {
     let started = lab.run(&detached("uninstall")).exits(0).json();
     let _ended = lab.run(&after("status", started["run"].as_str().unwrap())).exits(0);
     assert_eq!(lab.run("status -o json").exits(16).json()["overall"], "NotInstalled");
+}
+
+/// The rule of the rollout: which nodes count as done.
+#[test]
+fn a_pod_is_ready_if_status_says_that_calico_works_on_its_node() {
+    let script = read(READY);
+    let (_, words) = script.split_once("(& $program ").unwrap();
+    let words = words.split_once(')').unwrap().0;
+    // Every property that it reads is one of the document, and every state one of its states.
+    let schema = &schemas::published()["Status"];
+    let resolved = |of: &Value| match of["$ref"].as_str() {
+        Some(reference) => schema.pointer(&reference[1..]).unwrap().clone(),
+        None => of.clone(),
+    };
+    let path = Regex::new(r"\$status((?:\.\w+)+)").unwrap();
+    let paths: Vec<String> = path.captures_iter(&script).map(|found| found[1].to_owned()).collect();
+    assert!(paths.len() >= 4, "{paths:#?}");
+    for path in &paths {
+        let mut at = schema.clone();
+        for name in path[1..].split('.') {
+            let of = if at["items"].is_object() { resolved(&at["items"]) } else { at.clone() };
+            at = resolved(&of["properties"][name]);
+            assert!(at.is_object(), "{path} is not in the document of status");
+        }
+    }
+    let states = Regex::new(r"\$status\.overall -eq '(\w+)'").unwrap();
+    for found in states.captures_iter(&script) {
+        let all = schema["$defs"]["Overall"].to_string();
+        assert!(all.contains(&format!("\"{}\"", &found[1])), "{} is none of {all}", &found[1]);
+    }
+
+    let lab = Lab::installed();
+    let probe = |code: i32| {
+        let status = lab.run(words).exits(code).json();
+        schemas::check(&status);
+        (readiness(&status), status)
+    };
+    let (code, status) = probe(0);
+    assert_eq!((code, &status["overall"]), (0, &json!("Healthy")), "{status:#}");
+    // During a change of the VNI, the cluster follows later.
+    let _changed = lab.run("apply -y --set calicoNetwork.vxlan.vxlanVNI=5000").exits(0);
+    let (code, status) = probe(12);
+    assert_eq!((code, &status["problems"][0]["id"]), (0, &json!("MixedVni")), "{status:#}");
+    // Not if something else is wrong, too.
+    lab.edit_yaml(|yaml| yaml.replacen("vsid: 5000\n", "vsid: 5000\n    unseenByV2: true\n", 1));
+    let (code, status) = probe(12);
+    assert_eq!((code, status["problems"].as_array().unwrap().len()), (1, 2), "{status:#}");
+    let felix = |felix: &mut Value| felix["spec"]["vxlanVNI"] = json!(5000);
+    lab.edit_object("felixconfigurations.crd.projectcalico.org", "default", felix);
+    let (code, status) = probe(12);
+    assert_eq!((code, &status["overall"]), (1, &json!("Degraded")), "{status:#}");
+    let _removed = lab.run("uninstall -y").exits(0);
+    let (code, status) = probe(16);
+    assert_eq!((code, &status["overall"]), (1, &json!("NotInstalled")), "{status:#}");
+    // What is no document of status.
+    assert_eq!(readiness(&json!({ "kind": "RunResult", "error": {} })), 1);
 }
 
 /// Its container is deleted, or its node loses it, while the run is in progress: the run holds the lock all the same.
