@@ -193,12 +193,18 @@ fn plan_text(plan: &FleetPlan) -> String {
     for name in &plan.replaced {
         lines.push(format!("  DaemonSet {name} is deleted first: its nodes are in other waves now"));
     }
+    lines.extend(plan.unread.iter().map(|what| format!("! {what}")));
     if let Some(vni) = plan.vni {
+        let time = plan.apart_seconds.filter(|seconds| *seconds > 0);
         lines.push(format!(
-            "! VNI {vni} is not the cluster's: pods on changed nodes and on nodes with the former VNI do not reach each \
-             other, for about {}",
-            minutes(plan.estimate_seconds)
+            "! VNI {vni} is on {} of {}: pods on nodes with different VNIs do not reach each other{}",
+            plan.with_vni(),
+            count(plan.nodes(), "node"),
+            time.map_or_else(String::new, |seconds| format!(", for about {}", minutes(seconds)))
         ));
+        if plan.steps.iter().all(|step| step.command.is_none()) {
+            lines.push("  FelixConfiguration has it".to_owned());
+        }
         lines.push("  they are apart for the shortest time in this order:".to_owned());
     }
     for (order, step) in (1..).zip(&plan.steps) {
@@ -431,7 +437,10 @@ mod tests {
             left_out: vec!["node-2".into()],
             replaced: Vec::new(),
             estimate_seconds: 2700,
+            unread: vec!["budgets were not read".into()],
             vni: Some(Vni::try_from(5000).unwrap()),
+            vni_nodes: vec![VniNodes { vni: Some(Vni::try_from(5000).unwrap()), nodes: vec!["node-1".into()] }],
+            apart_seconds: Some(2400),
             steps: vec![
                 step("wave canary begins", 0, None),
                 step("VNI 5000 is on 13 of 24 nodes: change it", 1500, Some("kubectl patch")),
@@ -447,7 +456,8 @@ mod tests {
              Services that lose pods: 5; left without any until they run elsewhere: demo/a (on node-3), demo/b (on node-3), demo/web (on node-3) and 1 more
              a drain would fail: node-9: demo/web is under a budget
           left out by label: node-2
-        ! VNI 5000 is not the cluster's: pods on changed nodes and on nodes with the former VNI do not reach each other, for about 45 min
+        ! budgets were not read
+        ! VNI 5000 is on 1 of 24 nodes: pods on nodes with different VNIs do not reach each other, for about 40 min
           they are apart for the shortest time in this order:
           1. at first: wave canary begins
           2. after about 25 min: VNI 5000 is on 13 of 24 nodes: change it

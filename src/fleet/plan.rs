@@ -1,12 +1,13 @@
 //! What a rollout would do: which nodes in which wave, what they lose, and how long it takes.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::objects::Rollout;
-use super::vni::patch;
+use super::vni::{VniNodes, patch};
 use super::waves::{FleetNode, Wave};
 use crate::values::{Vni, count};
 
@@ -38,9 +39,15 @@ pub struct FleetPlan {
     pub replaced: Vec<String>,
     /// An estimate, with 5 minutes for each node.
     pub estimate_seconds: u64,
-    /// The VNI that the config sets and the cluster does not have: until the last node has it, pods on nodes with the
-    /// new one and with the old one do not reach each other.
+    /// What was not read, and why: the plan says nothing that depends on it.
+    pub unread: Vec<String>,
+    /// The VNI that the config sets, and that not every node or not FelixConfiguration has: until all have it, pods on
+    /// nodes with different VNIs do not reach each other.
     pub vni: Option<Vni>,
+    /// For another VNI: the nodes by the VNI that they have, the new one first. Else empty.
+    pub vni_nodes: Vec<VniNodes>,
+    /// For another VNI: how long it takes until the last node has it, an estimate.
+    pub apart_seconds: Option<u64>,
     /// For another VNI: what happens when, and the command to run in between, in the order in which pods are apart for
     /// the shortest time. Else empty.
     pub steps: Vec<PlannedStep>,
@@ -91,15 +98,17 @@ pub struct PlannedStep {
     pub after_seconds: u64,
 }
 
-/// Plans a rollout over these nodes. `vni`: the config's, if it is not the cluster's.
+/// Plans a rollout over these nodes. `felix`: the VNI of FelixConfiguration. A node on which no run of a fleet has
+/// recorded its VNI has the one from before the change, or, if that is not known, this one.
 pub fn plan(
     rollout: &Rollout,
     waves: &[Wave],
     nodes: &[FleetNode],
     pods: &BTreeMap<String, NodePods>,
-    vni: Option<Vni>,
+    felix: Vni,
 ) -> FleetPlan {
-    let mut planned = Vec::new();
+    let (mut planned, mut without) = (Vec::new(), Vec::new());
+    let mut by_vni = BTreeMap::<Vni, Vec<String>>::new();
     for wave in waves {
         let members: Vec<&FleetNode> = nodes.iter().filter(|node| wave.has(node)).collect();
         let loses = |node: &&FleetNode| {
@@ -107,6 +116,11 @@ pub fn plan(
             PlannedNode { name: node.name.clone(), evicted, blocked, services }
         };
         let loses: Vec<PlannedNode> = members.iter().map(loses).collect();
+        let vni = |node: &FleetNode| node.vni().or(rollout.former_vni).unwrap_or(felix);
+        without.push(members.iter().filter(|node| Some(vni(node)) != rollout.vni).count());
+        for node in &members {
+            by_vni.entry(vni(node)).or_default().push(node.name.clone());
+        }
         let at_once = rollout.max_unavailable.of(members.len()).min(members.len());
         let blocked = loses.iter().flat_map(|node| node.blocked.iter().map(|why| format!("{}: {why}", node.name)));
         planned.push(PlannedWave {
@@ -119,6 +133,11 @@ pub fn plan(
             nodes: members.into_iter().map(|node| node.name.clone()).collect(),
         });
     }
+    let vni = rollout.vni.filter(|vni| *vni != felix || without.iter().any(|nodes| *nodes > 0));
+    let mut vni_nodes: Vec<VniNodes> =
+        by_vni.into_iter().filter(|_| vni.is_some()).map(|(vni, nodes)| VniNodes { vni: Some(vni), nodes }).collect();
+    vni_nodes.sort_by_key(|one| (one.vni != vni, Reverse(one.nodes.len())));
+    let steps = vni.map_or_else(Vec::new, |vni| steps(&planned, &without, vni, (vni != felix).then_some(rollout.etcd)));
     FleetPlan {
         namespace: rollout.namespace.clone(),
         image: rollout.image.clone(),
@@ -126,35 +145,53 @@ pub fn plan(
         left_out: nodes.iter().filter(|node| node.is_left_out()).map(|node| node.name.clone()).collect(),
         replaced: Vec::new(),
         estimate_seconds: planned.iter().map(|wave| wave.estimate_seconds).sum(),
-        steps: vni.map_or_else(Vec::new, |vni| steps(&planned, vni, rollout.etcd)),
+        unread: Vec::new(),
+        apart_seconds: steps.last().map(|last| last.after_seconds),
         waves: planned,
         vni,
+        vni_nodes,
+        steps,
     }
 }
 
 /// The steps of a change of the VNI. Linux nodes follow when half of the Windows nodes are done: until then fewer pairs
-/// of nodes are apart if they have the old one, and afterwards if they have the new one.
-fn steps(waves: &[PlannedWave], vni: Vni, etcd: bool) -> Vec<PlannedStep> {
+/// of nodes are apart if they have the old one, and afterwards if they have the new one. `without`: how many nodes of
+/// each wave do not have it. `patches`: whether with etcd; none if FelixConfiguration has it already.
+fn steps(waves: &[PlannedWave], without: &[usize], vni: Vni, mut patches: Option<bool>) -> Vec<PlannedStep> {
     let all: usize = waves.iter().map(|wave| wave.nodes.len()).sum();
     let half = all.div_ceil(2);
-    let (mut done, mut after_seconds) = (0, 0);
+    let (mut done, mut after_seconds) = (all - without.iter().sum::<usize>(), 0);
     let mut steps = Vec::new();
-    for wave in waves.iter().filter(|wave| !wave.nodes.is_empty()) {
+    let linux = |etcd: bool, have: usize, after_seconds: u64| {
+        let what = format!(
+            "VNI {vni} is on {have} of {}: change FelixConfiguration, which Linux nodes follow within seconds",
+            count(all, "node")
+        );
+        PlannedStep { what, command: Some(patch(vni, etcd)), after_seconds }
+    };
+    if done > 0 && done >= half {
+        steps.extend(patches.take().map(|etcd| linux(etcd, done, 0)));
+    }
+    for (wave, left) in waves.iter().zip(without.iter().copied()).filter(|(_, left)| *left > 0) {
         let nodes = wave.nodes.len();
-        let what = format!("wave {} begins: {}, {} at once", wave.name, count(nodes, "node"), wave.at_once);
+        let what = match left == nodes {
+            true => format!("wave {} begins: {}, {} at once", wave.name, count(nodes, "node"), wave.at_once),
+            false => format!(
+                "wave {} continues: {left} of {} left, {} at once",
+                wave.name,
+                count(nodes, "node"),
+                wave.at_once
+            ),
+        };
         steps.push(PlannedStep { what, command: None, after_seconds });
-        if (done..done + nodes).contains(&(half - 1)) {
-            let rounds = (half - done).div_ceil(wave.at_once);
-            let have = done + (rounds * wave.at_once).min(nodes);
-            let what = format!(
-                "VNI {vni} is on {have} of {}: change FelixConfiguration, which Linux nodes follow within seconds",
-                count(all, "node")
-            );
+        if done + left >= half {
+            let rounds = half.saturating_sub(done).div_ceil(wave.at_once);
+            let have = done + (rounds * wave.at_once).min(left);
             let after_seconds = after_seconds + rounds as u64 * NODE_TAKES;
-            steps.push(PlannedStep { what, command: Some(patch(vni, etcd)), after_seconds });
+            steps.extend(patches.take().map(|etcd| linux(etcd, have, after_seconds)));
         }
-        done += nodes;
-        after_seconds += wave.estimate_seconds;
+        done += left;
+        after_seconds += left.div_ceil(wave.at_once) as u64 * NODE_TAKES;
     }
     if all > 0 {
         let what = format!("the last node has VNI {vni}, and all pods reach each other");
@@ -167,6 +204,16 @@ impl FleetPlan {
     /// How many nodes are changed.
     pub fn nodes(&self) -> usize {
         self.waves.iter().map(|wave| wave.nodes.len()).sum()
+    }
+
+    /// For another VNI, how many nodes have it.
+    pub fn with_vni(&self) -> usize {
+        self.vni_nodes.iter().filter(|one| one.vni == self.vni).map(|one| one.nodes.len()).sum()
+    }
+
+    /// For another VNI, the one that most of the other nodes have.
+    pub fn other_vni(&self) -> Option<Vni> {
+        self.vni_nodes.iter().filter_map(|one| one.vni).find(|vni| Some(*vni) != self.vni)
     }
 }
 
@@ -185,7 +232,7 @@ mod tests {
                     2 => [(super::super::LEFT_OUT.to_owned(), "off".to_owned())],
                     _ => [("kubernetes.io/os".to_owned(), "windows".to_owned())],
                 };
-                FleetNode { name: format!("node-{number}"), labels: label.into() }
+                FleetNode { name: format!("node-{number}"), labels: label.into(), annotations: Default::default() }
             })
             .collect();
         let rollout = Rollout {
@@ -195,7 +242,7 @@ mod tests {
             api_server: "https://192.0.2.10:6443".into(),
             config: String::new(),
             max_unavailable: MaxUnavailable::Percent(10),
-            vni: None,
+            vni: Some(Vni::try_from(5000).unwrap()),
             former_vni: None,
             etcd: true,
         };
@@ -206,8 +253,7 @@ mod tests {
             ("node-9".to_owned(), NodePods { evicted: 2, blocked: blocked.clone(), services: services.clone() }),
         ]);
         let waves = waves(&Wishes { canary: Some(("stage".into(), "canary".into())), zones: false }, &nodes);
-        let vni = Some(Vni::try_from(5000).unwrap());
-        let plan = plan(&rollout, &waves, &nodes, &pods, vni);
+        let plan = plan(&rollout, &waves, &nodes, &pods, Vni::DEFAULT);
         let [canary, others] = &plan.waves[..] else { panic!("{plan:#?}") };
         assert_eq!((canary.name.as_str(), canary.nodes.as_slice()), ("canary", &["node-1".to_owned()][..]));
         assert_eq!((canary.at_once, canary.evicted, canary.estimate_seconds), (1, 3, 300));
@@ -219,10 +265,11 @@ mod tests {
         );
         let lost = PlannedNode { name: "node-9".into(), evicted: 2, blocked, services };
         assert_eq!((others.loses.len(), &others.loses[6]), (23, &lost));
+        assert_eq!((plan.with_vni(), plan.other_vni(), plan.apart_seconds), (0, Some(Vni::DEFAULT), Some(2700)));
         assert_eq!((plan.nodes(), plan.estimate_seconds, plan.left_out), (24, 2700, vec!["node-2".to_owned()]));
         let commands: Vec<String> = plan.steps.iter().filter_map(|step| step.command.clone()).collect();
         assert_eq!(commands, [r#"calicoctl patch felixconfiguration default -p '{"spec":{"vxlanVNI":5000}}'"#]);
-        assert_eq!((plan.image, plan.revision, plan.vni), (rollout.image.clone(), rollout.revision(), vni));
+        assert_eq!((plan.image, plan.revision, plan.vni), (rollout.image.clone(), rollout.revision(), rollout.vni));
     }
 
     #[test]
@@ -236,13 +283,17 @@ mod tests {
             loses: Vec::new(),
             estimate_seconds: nodes.div_ceil(at_once.max(1)) as u64 * NODE_TAKES,
         };
-        let shown = |waves: &[PlannedWave]| -> Vec<String> {
-            let steps = steps(waves, Vni::try_from(5000).unwrap(), false);
+        let left = |waves: &[PlannedWave], without: &[usize], patches: bool| -> Vec<String> {
+            let steps = steps(waves, without, Vni::try_from(5000).unwrap(), patches.then_some(false));
             let line = |step: &PlannedStep| {
                 let what = step.what.split(':').next().unwrap();
                 format!("{} min: {what}{}", step.after_seconds / 60, if step.command.is_some() { " *" } else { "" })
             };
             steps.iter().map(line).collect()
+        };
+        let shown = |waves: &[PlannedWave]| {
+            let all: Vec<usize> = waves.iter().map(|wave| wave.nodes.len()).collect();
+            left(waves, &all, true)
         };
         let last = |minutes: u64| format!("{minutes} min: the last node has VNI 5000, and all pods reach each other");
         // Of 24 nodes 12 are half: the canary and four rounds of three.
@@ -258,5 +309,16 @@ mod tests {
         assert_eq!(shown(&[wave("all", 0, 0)]), [""; 0]);
         let one = ["0 min: wave all begins".to_owned(), "5 min: VNI 5000 is on 1 of 1 node *".to_owned(), last(5)];
         assert_eq!(shown(&[wave("all", 1, 1)]), one);
+
+        // In the middle: before half of them have it, after it, and after Linux nodes have followed.
+        let waves = [wave("canary", 1, 1), wave("others", 23, 3)];
+        let continues = || "0 min: wave others continues".to_owned();
+        let before = [continues(), "10 min: VNI 5000 is on 12 of 24 nodes *".to_owned(), last(30)];
+        assert_eq!(left(&waves, &[0, 18], true), before);
+        let after = ["0 min: VNI 5000 is on 14 of 24 nodes *".to_owned(), continues(), last(20)];
+        assert_eq!(left(&waves, &[0, 10], true), after);
+        assert_eq!(left(&waves, &[0, 10], false), [continues(), last(20)]);
+        // Only Linux nodes are left.
+        assert_eq!(left(&waves, &[0, 0], true), ["0 min: VNI 5000 is on 24 of 24 nodes *".to_owned(), last(0)]);
     }
 }

@@ -271,7 +271,7 @@ mod tests {
         let mut fleet = fleet(&sets, &[], &pods);
         let node = |name: &str, label: &str| {
             let labels = [(super::super::LEFT_OUT.to_owned(), label.to_owned())].into();
-            FleetNode { name: name.into(), labels }
+            FleetNode { name: name.into(), labels, annotations: Default::default() }
         };
         fleet.nodes.extend(pods.iter().map(|pod| node(pod.node(), "")));
         fleet.nodes.extend([node("h", ""), node("i", "off")]);

@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::values::Vni;
+
 /// The label with which a node is left out of every wave, with the value `off`.
 pub const LEFT_OUT: &str = "calicoctl-win/fleet";
 
@@ -19,11 +21,27 @@ pub struct FleetNode {
     pub name: String,
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
+    #[serde(default)]
+    pub(super) annotations: NodeAnnotations,
+}
+
+/// The annotation that is used: all of thousands of nodes would take much memory.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(super) struct NodeAnnotations {
+    /// That of `cluster::RESULT`, as JSON.
+    #[serde(rename = "calicoctl-win/result")]
+    pub result: Option<String>,
 }
 
 impl FleetNode {
     pub fn is_left_out(&self) -> bool {
         self.labels.get(LEFT_OUT).is_some_and(|value| value == "off")
+    }
+
+    /// The VNI that it had when the last run of a fleet on it ended; none without one.
+    pub(super) fn vni(&self) -> Option<Vni> {
+        let result: Value = serde_json::from_str(self.annotations.result.as_deref()?).ok()?;
+        Vni::try_from(u32::try_from(result["vni"].as_u64()?).ok()?).ok()
     }
 }
 
@@ -120,7 +138,7 @@ mod tests {
 
     fn node(name: &str, labels: &[(&str, &str)]) -> FleetNode {
         let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        FleetNode { name: name.into(), labels }
+        FleetNode { name: name.into(), labels, annotations: NodeAnnotations::default() }
     }
 
     fn nodes() -> Vec<FleetNode> {

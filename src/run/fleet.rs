@@ -86,16 +86,16 @@ pub(crate) fn prepare(request: &Request, app: &mut App) -> Result<Prepared> {
     }
     let names: Vec<String> = nodes.iter().map(|node| node.name.clone()).collect();
     let drain = DrainFlags::default().over(&remote.run.maintenance.drain);
-    let pods = cluster.plan_drains(&names, &drain)?;
+    let (pods, unread) = cluster.plan_drains(&names, &drain)?;
     let sets = cluster.fleet_sets(&request.namespace)?;
-    let has = facts.felix.vxlan_vni.unwrap_or(Vni::DEFAULT.get());
-    let new_vni = rollout.vni.filter(|vni| vni.get() != has);
-    rollout.former_vni = match sets.iter().find(|set| rollout.vni.is_some() && set.vni() == rollout.vni) {
-        // It continues, and the cluster may have the new one already.
-        Some(set) => set.former_vni(),
-        None => new_vni.and(Vni::try_from(has).ok()),
-    };
-    let mut plan = fleet::plan(&rollout, &waves, &nodes, &pods, new_vni);
+    let felix = facts.felix.vxlan_vni.and_then(|vni| Vni::try_from(vni).ok()).unwrap_or(Vni::DEFAULT);
+    // If it continues, FelixConfiguration may have the new one already.
+    let continued = sets.iter().find(|set| rollout.vni.is_some() && set.vni() == rollout.vni);
+    rollout.former_vni = continued.and_then(DaemonSet::former_vni);
+    let mut plan = fleet::plan(&rollout, &waves, &nodes, &pods, felix);
+    plan.unread = unread;
+    let other = || plan.other_vni().or(plan.vni.and(Some(felix)).filter(|felix| Some(*felix) != plan.vni));
+    rollout.former_vni = rollout.former_vni.or_else(other);
     let is_wave = |set: &&DaemonSet| waves.iter().any(|wave| wave.name == set.wave());
     plan.replaced = sets.iter().filter(|set| !is_wave(set)).map(|set| set.metadata.name.clone()).collect();
     told(app, &cluster);

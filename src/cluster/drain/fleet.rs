@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use jiff::Timestamp;
+use serde::de::DeserializeOwned;
 
 use super::super::Cluster;
 use super::super::api::Api;
@@ -15,6 +16,9 @@ use crate::fleet::NodePods;
 use crate::report::event::Event;
 
 const SERVICES: &str = "/api/v1/services";
+
+const NO_BUDGETS: &str = "budgets were not read: the kubeconfig's user may not list PodDisruptionBudgets, so it is not \
+                          known which pods they keep from being evicted (calicoctl-win explain BudgetsUnread)";
 
 /// What is found in the pods.
 struct Found {
@@ -48,13 +52,23 @@ impl Cluster {
     /// a page of pods is in memory.
     ///
     /// # Errors
-    /// When pods, budgets or Services cannot be read; a missing right to the Services is only warned of.
-    pub fn plan_drains(&self, nodes: &[String], options: &DrainOptions) -> Result<BTreeMap<String, NodePods>> {
+    /// When pods, budgets or Services cannot be read. Without the right to the Services or the budgets, the plan is
+    /// without them; the second result says so of the budgets.
+    pub fn plan_drains(
+        &self,
+        nodes: &[String],
+        options: &DrainOptions,
+    ) -> Result<(BTreeMap<String, NodePods>, Vec<String>)> {
         let empty =
             || -> BTreeMap<String, NodePods> { nodes.iter().map(|name| (name.clone(), NodePods::default())).collect() };
         let now = Timestamp::now();
+        let mut unread = Vec::new();
         let mut found = self.runtime.block_on(async {
-            let budgets: Vec<Budget> = self.api.list(BUDGETS).await?;
+            let budgets = allowed::<Budget>(&self.api, BUDGETS).await?;
+            if budgets.is_none() {
+                unread.push(NO_BUDGETS.to_owned());
+            }
+            let budgets = budgets.unwrap_or_default();
             let mut found = Found { nodes: empty(), services: services(&self.api).await? };
             self.api
                 .each_page::<Pod, _>(
@@ -76,20 +90,26 @@ impl Cluster {
         if let Some(services) = found.services {
             services.tell(&mut found.nodes);
         }
-        Ok(found.nodes)
+        Ok((found.nodes, unread))
     }
 }
 
 async fn services(api: &Api) -> Result<Option<Services>, Failure> {
-    match api.retry_refused(async || api.list::<Service>(SERVICES).await).await {
-        Ok(services) => Ok(Some(Services::new(services))),
-        Err(failure) if failure.status == Some(403) && !api.is_refused_for_now(&failure) => {
-            api.report(Event::Warning {
-                id: "ServicesUnread",
-                message: "Services cannot be read with these rights, so it is not known which of them lose pods".into(),
-            });
-            Ok(None)
-        }
+    let services = allowed::<Service>(api, SERVICES).await?;
+    if services.is_none() {
+        api.report(Event::Warning {
+            id: "ServicesUnread",
+            message: "Services cannot be read with these rights, so it is not known which of them lose pods".into(),
+        });
+    }
+    Ok(services.map(Services::new))
+}
+
+/// A list; none without the right to it.
+async fn allowed<T: DeserializeOwned>(api: &Api, path: &str) -> Result<Option<Vec<T>>, Failure> {
+    match api.retry_refused(async || api.list::<T>(path).await).await {
+        Ok(list) => Ok(Some(list)),
+        Err(failure) if failure.status == Some(403) && !api.is_refused_for_now(&failure) => Ok(None),
         Err(failure) => Err(failure),
     }
 }

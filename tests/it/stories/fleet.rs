@@ -202,6 +202,86 @@ fn a_plan_says_which_budget_never_lets_a_pod_go() {
     let never: Vec<String> = blocked(0);
     assert!(never.len() == 2 && never.iter().all(|why| why.starts_with("win-a1: demo/web")), "{never:#?}");
     assert!(never.iter().all(|why| why.contains("budget")), "{never:#?}");
+
+    // Without the right to read them, the plan has the rest, and says what is missing.
+    let asks = "fleet plan -c node.yaml --image host/c:1";
+    let fault = "api GET /apis/policy/v1/poddisruptionbudgets?*=403";
+    let plan = lab.fails_at(fault, &format!("{asks} -o json")).exits(0).json();
+    schemas::check(&plan);
+    let wave = &plan["waves"][0];
+    assert_eq!((&wave["evicted"], &wave["blocked"]), (&json!(2), &json!([])), "{plan:#}");
+    let [unread] = &plan["unread"].as_array().unwrap()[..] else { panic!("{plan:#}") };
+    assert!(unread.as_str().unwrap().starts_with("budgets were not read: "), "{unread}");
+    let screen = lab.fails_at(fault, asks).exits(0).screen();
+    assert!(screen.contains("\n! budgets were not read: "), "{screen}");
+    assert!(!lab.run(asks).exits(0).screen().contains("not read"));
+}
+
+/// FelixConfiguration is changed at half of the nodes. The plan of the rest still says that the others are apart.
+#[test]
+fn a_plan_in_the_middle_of_a_change_of_the_vni_says_who_has_which_and_what_is_left() {
+    let lab = Lab::installed();
+    lab.write("node.yaml", "spec: {calico: {version: v3.32.1}, calicoNetwork: {vxlan: {vxlanVNI: 5000}}}\n");
+    let mut pod = lab.command("apply -y --set calicoNetwork.vxlan.vxlanVNI=5000 --sandbox node");
+    pod.env("CALICO_WIN_FLEET_REVISION", "0123456789ab");
+    let _done = Output::of("apply", pod).exits(0);
+    for (name, vni) in [("win-b1", json!(4096)), ("win-c1", json!(4096)), ("win-d1", json!(5000))] {
+        let result = json!({ "revision": "0123456789ab", "exit": 0, "vni": vni }).to_string();
+        lab.add_object(
+            "nodes",
+            json!({
+                "apiVersion": "v1", "kind": "Node",
+                "metadata": {
+                    "name": name, "uid": name, "labels": { "kubernetes.io/os": "windows" },
+                    "annotations": { "calicoctl-win/result": result },
+                },
+                "spec": {}, "status": {},
+            }),
+        );
+    }
+    let asks = "fleet plan -c node.yaml --image host/c:1";
+    let planned = || {
+        let plan = lab.run(&format!("{asks} -o json")).exits(0).json();
+        schemas::check(&plan);
+        let steps = plan["steps"].as_array().unwrap().iter();
+        let commands: Vec<String> = steps.filter_map(|step| step["command"].as_str().map(str::to_owned)).collect();
+        (plan, commands)
+    };
+    let both = json!([{ "vni": 5000, "nodes": ["win-a1", "win-d1"] }, { "vni": 4096, "nodes": ["win-b1", "win-c1"] }]);
+    let (half, commands) = planned();
+    assert_eq!((&half["vni"], &half["vni_nodes"], &half["apart_seconds"]), (&json!(5000), &both, &json!(600)));
+    assert_eq!((commands.len(), &half["steps"][0]["after_seconds"]), (1, &json!(0)), "it is due: {half:#}");
+
+    let felix = |felix: &mut Value| felix["spec"]["vxlanVNI"] = json!(5000);
+    lab.edit_object("felixconfigurations.crd.projectcalico.org", "default", felix);
+    let (patched, commands) = planned();
+    assert_eq!((&patched["vni"], &patched["vni_nodes"], &patched["apart_seconds"]), (&json!(5000), &both, &json!(600)));
+    assert_eq!(commands, [""; 0]);
+    let screen = lab.run(asks).exits(0).screen();
+    let lines = "\n! VNI 5000 is on 2 of 4 nodes: pods on nodes with different VNIs do not reach each other, for about \
+                 10 min\n  FelixConfiguration has it\n";
+    assert!(screen.contains(lines), "{screen}");
+    assert!(screen.contains("  1. at first: wave all continues: 2 of 4 nodes left, 1 at once\n"), "{screen}");
+
+    // A node without a result has the VNI that the DaemonSet keeps, or that of FelixConfiguration.
+    let forget = |name: &str| {
+        lab.edit_object("nodes", name, |node| node["metadata"]["annotations"] = json!({}));
+    };
+    forget("win-c1");
+    let (one, _) = planned();
+    assert_eq!(one["vni_nodes"][1], json!({ "vni": 4096, "nodes": ["win-b1"] }), "{one:#}");
+    let _waits = lab.run("fleet apply -y -c node.yaml --image host/c:1 --timeout 1s").exits(1);
+    let set = lab.object("daemonsets.apps", "calicoctl-win-all").unwrap();
+    assert_eq!(set["metadata"]["annotations"]["calicoctl-win/former-vni"], "4096", "{set:#}");
+    assert_eq!(planned().0["vni_nodes"], both);
+
+    let done = |node: &mut Value| node["metadata"]["annotations"]["calicoctl-win/result"] = json!(r#"{"vni":5000}"#);
+    for name in ["win-b1", "win-c1"] {
+        lab.edit_object("nodes", name, done);
+    }
+    let (all, commands) = planned();
+    assert_eq!((&all["vni"], &all["vni_nodes"], &all["apart_seconds"]), (&Value::Null, &json!([]), &Value::Null));
+    assert_eq!((&all["steps"], commands.len()), (&json!([]), 0));
 }
 
 /// Another division of the nodes replaces the DaemonSets of the one before.
