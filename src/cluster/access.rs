@@ -41,8 +41,10 @@ enum Group {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum When {
     Always,
-    /// Only if the cluster serves Calico's resources.
-    WithCalico,
+    /// For checks of the whole cluster, which the run on one of many nodes skips.
+    Whole,
+    /// The same, only if the cluster serves Calico's resources.
+    WholeCalico,
     /// Amazon's parts are only read on Amazon's clusters.
     Eks,
     /// The namespace of calico-node is not configured, so it is looked for in both.
@@ -55,7 +57,7 @@ enum When {
 
 use Group::Named as G;
 use Place::{Calico as InCalico, Cluster as Anywhere, Named as In};
-use When::{Always, CaUnknown, Configured, Eks, Looking, WithCalico};
+use When::{Always, CaUnknown, Configured, Eks, Looking, Whole, WholeCalico};
 
 /// `(verb, group, resource, name, place, when, needed)`. The empty group is the core one; without a name the right is
 /// for every object. Rights that are not needed are for checks, which are skipped without them.
@@ -80,17 +82,17 @@ const RIGHTS: &[Entry] = &[
     ("list", G(""), "pods", "", InCalico, Always, false),
     ("get", G("apps"), "daemonsets", "calico-node", InCalico, Always, false),
     ("get", G("apps"), "daemonsets", "calico-node-windows", InCalico, Always, false),
-    ("get", G("apps"), "deployments", "calico-typha", InCalico, Always, false),
+    ("get", G("apps"), "deployments", "calico-typha", InCalico, Whole, false),
     ("list", G("networking.k8s.io"), "servicecidrs", "", Anywhere, Always, false),
-    ("list", G("networking.k8s.io"), "networkpolicies", "", Anywhere, WithCalico, false),
+    ("list", G("networking.k8s.io"), "networkpolicies", "", Anywhere, WholeCalico, false),
     ("get", G("operator.tigera.io"), "installations", "default", Anywhere, Always, false),
-    ("get", Group::Calico, "bgpconfigurations", "default", Anywhere, Always, false),
-    ("list", Group::Calico, "bgppeers", "", Anywhere, Always, false),
-    ("list", Group::Calico, "blockaffinities", "", Anywhere, Always, false),
-    ("list", Group::Calico, "hostendpoints", "", Anywhere, Always, false),
-    ("get", Group::Calico, "kubecontrollersconfigurations", "default", Anywhere, Always, false),
-    ("list", Group::Calico, "networkpolicies", "", Anywhere, Always, false),
-    ("list", Group::Calico, "globalnetworkpolicies", "", Anywhere, Always, false),
+    ("get", Group::Calico, "bgpconfigurations", "default", Anywhere, Whole, false),
+    ("list", Group::Calico, "bgppeers", "", Anywhere, Whole, false),
+    ("list", Group::Calico, "blockaffinities", "", Anywhere, Whole, false),
+    ("list", Group::Calico, "hostendpoints", "", Anywhere, Whole, false),
+    ("get", Group::Calico, "kubecontrollersconfigurations", "default", Anywhere, Whole, false),
+    ("list", Group::Calico, "networkpolicies", "", Anywhere, Whole, false),
+    ("list", Group::Calico, "globalnetworkpolicies", "", Anywhere, Whole, false),
     ("get", G(""), "configmaps", "amazon-vpc-cni", In("kube-system"), Eks, false),
     ("get", G(""), "configmaps", "aws-auth", In("kube-system"), Eks, false),
     ("get", G("apps"), "deployments", "vpc-resource-controller", In("kube-system"), Eks, false),
@@ -104,6 +106,8 @@ const TOKEN: &str = "serviceaccounts/token";
 pub(super) struct Asked<'a> {
     /// Which group serves Calico's resources; none if they are not in this cluster.
     pub group: Option<ApiGroup>,
+    /// Whether the whole cluster is checked.
+    pub whole: bool,
     /// The namespace of calico-node.
     pub namespace: &'a str,
     /// Whether the namespace was looked for.
@@ -118,7 +122,8 @@ impl Asked<'_> {
     fn asks(&self, when: When) -> bool {
         match when {
             Always => true,
-            WithCalico => self.group.is_some(),
+            Whole => self.whole,
+            WholeCalico => self.whole && self.group.is_some(),
             Eks => self.eks,
             Looking => self.looking,
             Configured => !self.looking,
@@ -352,10 +357,16 @@ pub(super) fn fault(missing: &[Right], asked: &Asked<'_>) -> Option<Fault> {
 /// One line of the manifest: `(verb, groups, resource)`, the objects, and the purpose.
 type Rule = ((String, Vec<String>, Vec<String>), Vec<String>, &'static str);
 
-/// The rules of one place. Objects with the same rights share a rule.
-fn rules(place: Place) -> Vec<Rule> {
+/// What only an uninstall asks for that also removes the cluster's traces of the node.
+const BLOCKS: [&str; 2] = ["blockaffinities", "ipamblocks"];
+
+/// The rules of one place. Objects with the same rights share a rule. `of_fleet`: for the pods of a fleet, which run
+/// `apply` and `uninstall` on their own node, and do not check the whole cluster.
+fn rules(place: Place, of_fleet: bool) -> Vec<Rule> {
     let mut rules: Vec<Rule> = Vec::new();
-    let wanted = RIGHTS.iter().filter(|(.., at, _, _)| *at == place).map(|entry| {
+    let skipped = |when: When| of_fleet && matches!(when, Whole | WholeCalico);
+    let here = RIGHTS.iter().filter(|(.., at, when, _)| *at == place && !skipped(*when));
+    let wanted = here.map(|entry| {
         let purpose = match entry {
             (.., CaUnknown, _) => "  # if the kubeconfig has insecure-skip-tls-verify",
             (.., Eks, _) => "  # for checks only, on EKS",
@@ -366,11 +377,11 @@ fn rules(place: Place) -> Vec<Rule> {
     });
     let changes = CHANGES
         .iter()
-        .filter(|(.., at)| *at == place)
+        .filter(|(_, _, resource, at)| *at == place && !(of_fleet && BLOCKS.contains(resource)))
         .map(|change| (change_right(change, ApiGroup::V1, NAMESPACES[0]), "  # to reconfigure, upgrade and drain"));
     let lint = LINT
         .iter()
-        .filter(|(.., at)| *at == place)
+        .filter(|(.., at)| *at == place && !of_fleet)
         .map(|right| (change_right(right, ApiGroup::V1, NAMESPACES[0]), "  # for policy lint"));
     for (right, purpose) in wanted.chain(changes).chain(lint) {
         // The IPAM configuration has another name in each group.
@@ -407,7 +418,19 @@ const ON_REQUEST: [(Place, &str); 2] = [
 /// A manifest that grants all of them to the group `calicoctl-win`: a ClusterRole, and Roles for what is in a
 /// namespace. `namespace`: of calico-node, if it is configured.
 pub fn manifest(namespace: Option<&str>) -> String {
-    let calico = namespace.unwrap_or(NAMESPACES[0]);
+    let subject = "apiGroup: rbac.authorization.k8s.io, kind: Group, name: calicoctl-win";
+    roles(namespace.unwrap_or(NAMESPACES[0]), "calicoctl-win", subject, false)
+}
+
+/// The same for the pods of a fleet, by roles of their own: those of users have more. `namespace`: of calico-node;
+/// `pods`: of the pods and their account.
+pub fn fleet_manifest(namespace: &str, pods: &str) -> String {
+    let subject = format!("kind: ServiceAccount, name: calicoctl-win, namespace: {pods}");
+    roles(namespace, "calicoctl-win-fleet", &subject, true)
+}
+
+/// Roles whose names begin with `named`, bound to a subject.
+fn roles(calico: &str, named: &str, subject: &str, of_fleet: bool) -> String {
     let usual = calico == NAMESPACES[0];
     let mut text = String::from("# Rights to run calicoctl-win on a Windows node. Bind them to your user or group.\n");
     text.push_str(&match usual {
@@ -428,12 +451,12 @@ pub fn manifest(namespace: Option<&str>) -> String {
         let kind = if namespace.is_some() { "Role" } else { "ClusterRole" };
         let within = namespace.map_or_else(String::new, |name| format!(", namespace: {name}"));
         // With Calico in kube-system there are two Roles in that namespace.
-        let name = if order == 1 { "calicoctl-win-calico" } else { "calicoctl-win" };
+        let name = format!("{named}{}", if order == 1 { "-calico" } else { "" });
         text.push_str(&format!(
             "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}\nmetadata: {{name: {name}{within}}}\nrules:\n"
         ));
         for place in places {
-            for ((verb, groups, resources), names, purpose) in rules(*place) {
+            for ((verb, groups, resources), names, purpose) in rules(*place, of_fleet) {
                 let quoted = |names: &[String]| names.iter().map(|n| format!("\"{n}\"")).collect::<Vec<_>>().join(", ");
                 let only = match names.is_empty() {
                     true => String::new(),
@@ -449,7 +472,7 @@ pub fn manifest(namespace: Option<&str>) -> String {
         text.push_str(&format!(
             "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}Binding\nmetadata: {{name: {name}{within}}}\n\
              roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: {kind}, name: {name}}}\n\
-             subjects: [{{apiGroup: rbac.authorization.k8s.io, kind: Group, name: calicoctl-win}}]\n"
+             subjects: [{{{subject}}}]\n"
         ));
     }
     text + &renewal_manifest(calico)
@@ -513,6 +536,7 @@ mod tests {
 
     const PLAIN: Asked<'_> = Asked {
         group: Some(ApiGroup::V1),
+        whole: true,
         namespace: "kube-system",
         looking: false,
         eks: false,

@@ -87,6 +87,7 @@ async fn with_all_that_is_missing(api: &Arc<Api>, options: &FactsOptions<'_>, er
     // Which group serves Calico may not be known yet; those who may read one may usually read the other.
     let asked = Asked {
         group: (!options.needs.etcd).then_some(ApiGroup::V1),
+        whole: options.checks == Checks::All,
         namespace: options.namespace_override.unwrap_or(NAMESPACES[0]),
         looking: options.namespace_override.is_none(),
         eks: false,
@@ -140,6 +141,7 @@ async fn gather(api: &Arc<Api>, options: &FactsOptions<'_>, ca_unknown: bool) ->
     let platforms = Platforms::ask(api, &version.git_version, options.checks != Checks::None);
     let asked = Asked {
         group: calico.is_some().then_some(api_group),
+        whole: options.checks == Checks::All,
         namespace: &calico_namespace,
         looking: options.namespace_override.is_none(),
         eks: platforms::is_eks(&version.git_version),

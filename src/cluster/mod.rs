@@ -47,7 +47,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::runtime::Runtime;
 
-pub use self::access::{Needs, login_manifest, manifest as rights_manifest, renewal_manifest};
+pub use self::access::{Needs, fleet_manifest, login_manifest, manifest as rights_manifest, renewal_manifest};
 pub use self::api::{path, query};
 pub use self::cleanup::Released;
 pub use self::credentials::{Issued, TOKEN_SECRET, TokenFrom, renewal_forbidden};

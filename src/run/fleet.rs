@@ -13,7 +13,7 @@ use super::context::Remote;
 use super::options::{DrainFlags, Source};
 use super::sources::Sources;
 use crate::apply::standing::Standing;
-use crate::cluster::{Cluster, FleetWatch, may_pass, rights_manifest};
+use crate::cluster::{Cluster, FleetWatch, fleet_manifest, may_pass};
 use crate::config::Layered;
 use crate::config::spec::DatastoreType;
 use crate::facts::ClusterFacts;
@@ -137,6 +137,11 @@ fn rollout(request: &Request, address: &str, calico_namespace: &str, config: &La
     })
 }
 
+/// The roles of the pods, and their bindings.
+fn rights(rollout: &Rollout) -> String {
+    fleet_manifest(&rollout.calico_namespace, &rollout.namespace)
+}
+
 fn yaml(value: &Value) -> Result<String> {
     serde_yaml::to_string(value).context("write it as YAML")
 }
@@ -152,7 +157,7 @@ fn told(app: &mut App, cluster: &Cluster) {
 pub(crate) fn try_out(prepared: &Prepared, app: &mut App) -> Result<Vec<TriedObject>> {
     let Prepared { plan, rollout, waves, cluster, .. } = prepared;
     let mut refusal = None;
-    let mut objects = preamble(rollout, &rights_manifest(None));
+    let mut objects = preamble(rollout, &rights(rollout));
     objects.extend((1..).zip(waves).map(|(order, wave)| daemon_set(rollout, wave, order)));
     let replaced = plan.replaced.iter().map(|name| {
         json!({ "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": { "name": name, "namespace": rollout.namespace } })
@@ -186,7 +191,7 @@ pub(crate) fn apply(prepared: &Prepared, limit: Duration, app: &mut App) -> Resu
     let Prepared { plan, rollout, waves, cluster, sets } = prepared;
     app.record().looks = "fleet status";
     app.phase("objects", |_| {
-        let objects = preamble(rollout, &rights_manifest(None));
+        let objects = preamble(rollout, &rights(rollout));
         for object in &objects {
             cluster.apply_object(object)?;
         }
@@ -467,7 +472,7 @@ pub(crate) fn render(request: &Request, through: Option<&str>, app: &mut App) ->
             }
         },
     };
-    let mut objects = preamble(&rollout, &rights_manifest(None));
+    let mut objects = preamble(&rollout, &rights(&rollout));
     for (order, wave) in (1..).zip(&waves) {
         let make = if order <= begun { daemon_set } else { idle };
         objects.push(make(&rollout, wave, order));

@@ -366,6 +366,7 @@ fn right_of(seen: &testing::Seen) -> Option<String> {
 fn checked(options: &FactsOptions<'_>, group: Option<ApiGroup>, eks: bool) -> std::collections::BTreeSet<String> {
     let asked = access::Asked {
         group,
+        whole: options.checks == Checks::All,
         namespace: "calico-system",
         looking: options.namespace_override.is_none(),
         eks,
@@ -384,12 +385,13 @@ fn without_calico(server: &Server) {
 #[test]
 fn the_checked_rights_match_the_requests() {
     type Edit = fn(&Server);
-    let clusters: [(&str, Edit, FactsOptions<'_>); 5] = [
+    let clusters: [(&str, Edit, FactsOptions<'_>); 6] = [
         ("plain", |_| (), OPTIONS),
         ("EKS", on_eks, OPTIONS),
         ("EKS without a name", on_eks, FactsOptions { node_name: None, ..OPTIONS }),
         ("a namespace that is named", |_| (), FactsOptions { namespace_override: Some("calico-system"), ..OPTIONS }),
         ("etcd", without_calico, OPTIONS),
+        ("one of many nodes", |_| (), FactsOptions { checks: Checks::OfNode, ..OPTIONS }),
     ];
     for (name, edit, options) in clusters {
         let server = cluster_v1();
@@ -406,6 +408,10 @@ fn the_checked_rights_match_the_requests() {
         // A node is read once its name is known.
         for set in [&mut asked, &mut reviews] {
             set.remove("get nodes in the whole cluster");
+            // One of many nodes lists them only if no Node has its name.
+            if options.checks == Checks::OfNode {
+                set.remove("list nodes in the whole cluster");
+            }
             // If the other namespace answers first, this request is not awaited.
             if options.namespace_override.is_none() {
                 set.remove("get serviceaccounts calico-node in kube-system");

@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::api_server::until;
 use super::audit::{are_modest, counted};
 use super::cluster::{NODE, RealCluster, V1};
+use crate::lab::Output;
 use crate::read;
 
 const PODS: &str = "/api/v1/namespaces/calicoctl-win/pods";
@@ -13,17 +14,26 @@ const PODS: &str = "/api/v1/namespaces/calicoctl-win/pods";
 /// Whom the API server's audit log names for the pods' requests.
 const ACCOUNT: &str = "system:serviceaccount:calicoctl-win:calicoctl-win";
 
+/// The same for the pods of a fleet.
+const OF_FLEET: &str = "system:serviceaccount:fleet:calicoctl-win";
+
 impl RealCluster {
     /// Applies a manifest, whose unknown fields are errors. Returns what a server that refuses it says.
     fn applies(&self, manifest: &str) -> Result<String, String> {
         self.server.try_kubectl(&["apply", "--server-side", "--validate=strict", "-f", "-"], manifest)
     }
 
-    /// Runs `apply` with the account of the pods, and holds what it asks of the server: every node of a fleet does.
-    fn runs_as_the_pods(&self, words: &str, most: usize) -> Value {
+    /// Runs a command with an account, whose kubeconfig is a file, and holds what it asks of the server: every node of a
+    /// fleet does.
+    fn runs_as(&self, (account, kubeconfig): (&str, &str), words: &str, most: usize) -> Value {
         let mark = self.mark();
-        let done = self.lab.alone(&format!("{words} --kubeconfig pod -c config.yaml -o json")).exits(0).json();
-        let asked = self.asked_since(mark, ACCOUNT);
+        let words = format!("{words} --kubeconfig {kubeconfig} -o json --sandbox node");
+        let mut command = self.lab.command(&words);
+        if account == OF_FLEET && words.starts_with("apply") {
+            command.env("CALICO_WIN_FLEET_REVISION", "0123456789ab");
+        }
+        let done = Output::of(&words, command).exits(0).json();
+        let asked = self.asked_since(mark, account);
         are_modest(&asked);
         let counts = counted(&asked);
         println!("{words}: {} requests {counts:?}", asked.len());
@@ -60,16 +70,29 @@ fn a_real_cluster_admits_the_pods_and_their_account_applies_the_config() {
     let token = cluster.kubectl(&["create", "token", "calicoctl-win", "-n", "calicoctl-win"], "");
     cluster.lab.write("pod", cluster.server.kubeconfig_of(token.trim()));
     cluster.config(cluster.release());
-    let applied = cluster.runs_as_the_pods("apply -y", 60);
+    let account = (ACCOUNT, "pod");
+    let applied = cluster.runs_as(account, "apply -y -c config.yaml", 60);
     assert_eq!(applied["changed"], true, "{applied:#}");
     cluster.bind_pods();
-    let with_drain = "apply -y --drain=always --pod-selector=app.kubernetes.io/name!=calicoctl-win-job \
+    let with_drain = "apply -y -c config.yaml --drain=always --pod-selector=app.kubernetes.io/name!=calicoctl-win-job \
                       --set calicoNetwork.vxlan.vxlanVNI=5000";
-    let changed = cluster.runs_as_the_pods(with_drain, 80);
+    let changed = cluster.runs_as(account, with_drain, 80);
     assert_eq!(changed["evicted"].as_array().map(Vec::len), Some(3), "{changed:#}");
     assert!(!cluster.cordoned());
-    let again = cluster.runs_as_the_pods("apply -y --set calicoNetwork.vxlan.vxlanVNI=5000", 50);
+    let again = cluster.runs_as(account, "apply -y -c config.yaml --set calicoNetwork.vxlan.vxlanVNI=5000", 50);
     assert_eq!(again["changed"], false, "{again:#}");
     // The drain leaves the pod whose run it is.
     assert_eq!(cluster.server.get(&format!("{PODS}/{once}"))["metadata"]["deletionTimestamp"], Value::Null);
+
+    // So have the roles of a fleet, which has less.
+    cluster.lab.write("fleet.yaml", "spec: {calico: {version: v3.31.7}}\n");
+    let fleet = "render fleet -c fleet.yaml --image host/c:1 --api-server https://192.0.2.10:6443 --namespace fleet";
+    cluster.applies(&cluster.lab.bare(fleet).exits(0).stdout).unwrap();
+    let token = cluster.kubectl(&["create", "token", "calicoctl-win", "-n", "fleet"], "");
+    cluster.lab.write("of-fleet", cluster.server.kubeconfig_of(token.trim()));
+    let account = (OF_FLEET, "of-fleet");
+    let changed = cluster.runs_as(account, &with_drain.replace("5000", "6000"), 80);
+    assert_eq!(changed["changed"], true, "{changed:#}");
+    let removed = cluster.runs_as(account, "uninstall -y", 80);
+    assert_eq!(removed["changed"], true, "{removed:#}");
 }

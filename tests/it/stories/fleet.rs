@@ -318,7 +318,7 @@ fn a_run_of_a_rollout_lists_nothing_of_the_whole_cluster() {
         calls.lines().map(str::to_owned).collect()
     };
     let whole = ["policies", "bgp", "hostendpoints", "blockaffinities", "kubecontrollers", "calico-typha"];
-    for (words, most) in [("apply -y", 45), ("apply -y --set calicoNetwork.vxlan.vxlanVNI=5000", 80)] {
+    for (words, most) in [("apply -y", 37), ("apply -y --set calicoNetwork.vxlan.vxlanVNI=5000", 70)] {
         let calls = asked(words, 0);
         // Calico's own programs, and `status`, use the node's login.
         let calls: Vec<String> = calls.into_iter().filter(|call| !call.ends_with("(by a service's program)")).collect();
@@ -353,6 +353,58 @@ fn a_run_of_a_rollout_lists_nothing_of_the_whole_cluster() {
     );
     let plan = lab.run("fleet plan --set calico.version=v3.32.1 --image host/c:1").exits(0).screen();
     assert!(plan.contains("HostEndpoints"), "{plan}");
+}
+
+/// Every node has the token of their account.
+#[test]
+fn the_account_of_the_pods_has_the_rights_for_their_runs_and_less_than_a_user() {
+    let lab = Lab::installed();
+    let objects = rendered(&lab, "--set calico.version=v3.32.1 --namespace other");
+    let (mut roles, mut bound) = (Vec::new(), Vec::new());
+    for object in objects.iter().filter(|one| one["apiVersion"].as_str().unwrap().starts_with("rbac.")) {
+        // What calico-node has is in the sandbox's cluster.
+        let name = object["metadata"]["name"].as_str().unwrap();
+        if name == "calicoctl-win-renewal" {
+            continue;
+        }
+        assert!(name.starts_with("calicoctl-win-fleet"), "a user's roles are not the pods': {object:#}");
+        if object["subjects"].is_null() {
+            roles.push(object.to_string());
+        } else {
+            bound.push(object["subjects"].clone());
+        }
+        let plural = format!("{}s.rbac.authorization.k8s.io", object["kind"].as_str().unwrap().to_lowercase());
+        lab.add_object(&plural, object.clone());
+    }
+    assert_eq!((roles.len(), bound.len()), (5, 5));
+    let account = json!([{ "kind": "ServiceAccount", "name": "calicoctl-win", "namespace": "other" }]);
+    assert!(bound.iter().all(|subjects| subjects == &account), "{bound:#?}");
+    let roles = roles.concat();
+    for none in ["\"namespaces\"", "networkpolicies", "bgp", "hostendpoints", "blocks", "blockaffinities", "typha"] {
+        assert!(!roles.contains(none), "{none}: {roles}");
+    }
+
+    let account = "system:serviceaccount:other:calicoctl-win";
+    lab.write("pod", super::restart::cluster(&lab).kubeconfig_of(account, Some("system:serviceaccounts")).unwrap());
+    let runs = |words: &str| {
+        let words = format!("{words} --kubeconfig pod -o json --sandbox node");
+        let mut command = lab.command(&words);
+        // The Job of an uninstall does not have it.
+        if words.starts_with("apply") {
+            command.env("CALICO_WIN_FLEET_REVISION", "0123456789ab");
+        }
+        let done = Output::of(&words, command).exits(0).json();
+        let warnings = done["warnings"].to_string();
+        for refused in ["Rights", "may not", "forbidden", "skipped", "LeaseNotTaken", "Unread"] {
+            assert!(!warnings.contains(refused), "{words}: {warnings}");
+        }
+        done
+    };
+    let changed = runs("apply -y --drain=always --set calicoNetwork.vxlan.vxlanVNI=5000");
+    assert_eq!(changed["evicted"].as_array().map(Vec::len), Some(2), "{changed:#}");
+    let node = lab.object("nodes", "win-a1").unwrap();
+    assert!(node["metadata"]["annotations"]["calicoctl-win/result"].is_string(), "{node:#}");
+    let _removed = runs("uninstall -y --drain");
 }
 
 /// kubectl does not reach what Calico keeps in etcd.
