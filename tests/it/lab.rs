@@ -272,14 +272,15 @@ impl Lab {
             if is_here && String::from_utf8_lossy(&words).contains("run\0guard") {
                 let pid = entry.file_name().into_string().unwrap();
                 assert!(Command::new("kill").args(["-9", &pid]).status().unwrap().success());
-                // Until then it holds the lock of the guards.
-                while fs::read(entry.path().join("cmdline")).is_ok_and(|words| !words.is_empty()) {
-                    std::thread::yield_now();
-                }
                 ended += 1;
             }
         }
         assert!(ended > 0, "there is no guard");
+        // The last of its threads releases the lock, some time after the process counts as ended.
+        let lock = self.on_node("C/ProgramData/calicoctl-win/state/guard.lock");
+        if let Ok(lock) = fs::File::options().write(true).open(lock) {
+            lock.lock().unwrap();
+        }
     }
 
     /// The whole node.
