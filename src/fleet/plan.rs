@@ -107,8 +107,7 @@ pub fn plan(
     pods: &BTreeMap<String, NodePods>,
     felix: Vni,
 ) -> FleetPlan {
-    let (mut planned, mut without) = (Vec::new(), Vec::new());
-    let mut by_vni = BTreeMap::<Vni, Vec<String>>::new();
+    let (mut planned, mut without, mut have) = (Vec::new(), Vec::new(), Vec::new());
     for wave in waves {
         let members: Vec<&FleetNode> = nodes.iter().filter(|node| wave.has(node)).collect();
         let loses = |node: &&FleetNode| {
@@ -117,10 +116,9 @@ pub fn plan(
         };
         let loses: Vec<PlannedNode> = members.iter().map(loses).collect();
         let vni = |node: &FleetNode| node.vni().or(rollout.former_vni).unwrap_or(felix);
-        without.push(members.iter().filter(|node| Some(vni(node)) != rollout.vni).count());
-        for node in &members {
-            by_vni.entry(vni(node)).or_default().push(node.name.clone());
-        }
+        let of_wave: Vec<_> = members.iter().map(|node| (Some(vni(node)), node.name.clone())).collect();
+        without.push(of_wave.iter().filter(|(vni, _)| *vni != rollout.vni).count());
+        have.extend(of_wave);
         let at_once = rollout.max_unavailable.of(members.len()).min(members.len());
         let blocked = loses.iter().flat_map(|node| node.blocked.iter().map(|why| format!("{}: {why}", node.name)));
         planned.push(PlannedWave {
@@ -134,8 +132,7 @@ pub fn plan(
         });
     }
     let vni = rollout.vni.filter(|vni| *vni != felix || without.iter().any(|nodes| *nodes > 0));
-    let mut vni_nodes: Vec<VniNodes> =
-        by_vni.into_iter().filter(|_| vni.is_some()).map(|(vni, nodes)| VniNodes { vni: Some(vni), nodes }).collect();
+    let mut vni_nodes = if vni.is_some() { VniNodes::group(have) } else { Vec::new() };
     vni_nodes.sort_by_key(|one| (one.vni != vni, Reverse(one.nodes.len())));
     let steps = vni.map_or_else(Vec::new, |vni| steps(&planned, &without, vni, (vni != felix).then_some(rollout.etcd)));
     FleetPlan {
@@ -208,12 +205,13 @@ impl FleetPlan {
 
     /// For another VNI, how many nodes have it.
     pub fn with_vni(&self) -> usize {
-        self.vni_nodes.iter().filter(|one| one.vni == self.vni).map(|one| one.nodes.len()).sum()
+        VniNodes::counts(&self.vni_nodes, self.vni).0
     }
 
-    /// For another VNI, the one that most of the other nodes have.
-    pub fn other_vni(&self) -> Option<Vni> {
-        self.vni_nodes.iter().filter_map(|one| one.vni).find(|vni| Some(*vni) != self.vni)
+    /// For another VNI, the one that most of the other nodes have, or else FelixConfiguration (`felix`).
+    pub fn other_vni(&self, felix: Vni) -> Option<Vni> {
+        let known = self.vni_nodes.iter().filter_map(|one| one.vni).chain([felix]);
+        self.vni.and_then(|new| known.into_iter().find(|vni| *vni != new))
     }
 }
 
@@ -265,7 +263,10 @@ mod tests {
         );
         let lost = PlannedNode { name: "node-9".into(), evicted: 2, blocked, services };
         assert_eq!((others.loses.len(), &others.loses[6]), (23, &lost));
-        assert_eq!((plan.with_vni(), plan.other_vni(), plan.apart_seconds), (0, Some(Vni::DEFAULT), Some(2700)));
+        assert_eq!(
+            (plan.with_vni(), plan.other_vni(Vni::DEFAULT), plan.apart_seconds),
+            (0, Some(Vni::DEFAULT), Some(2700))
+        );
         assert_eq!((plan.nodes(), plan.estimate_seconds, plan.left_out), (24, 2700, vec!["node-2".to_owned()]));
         let commands: Vec<String> = plan.steps.iter().filter_map(|step| step.command.clone()).collect();
         assert_eq!(commands, [r#"calicoctl patch felixconfiguration default -p '{"spec":{"vxlanVNI":5000}}'"#]);

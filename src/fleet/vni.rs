@@ -35,12 +35,27 @@ pub struct VniNodes {
     pub nodes: Vec<String>,
 }
 
+impl VniNodes {
+    /// Nodes by their VNI.
+    pub(super) fn group(nodes: impl IntoIterator<Item = (Option<Vni>, String)>) -> Vec<Self> {
+        let mut by_vni: BTreeMap<Option<Vni>, Vec<String>> = BTreeMap::new();
+        for (vni, node) in nodes {
+            by_vni.entry(vni).or_default().push(node);
+        }
+        by_vni.into_iter().map(|(vni, nodes)| Self { vni, nodes }).collect()
+    }
+
+    /// How many nodes have this VNI, and of how many.
+    pub(super) fn counts(all: &[Self], vni: Option<Vni>) -> (usize, usize) {
+        let of = |one: &Self| one.nodes.len();
+        (all.iter().filter(|one| one.vni == vni).map(of).sum(), all.iter().map(of).sum())
+    }
+}
+
 impl FleetVni {
     /// How many nodes have the wanted VNI, and of how many.
     pub fn counts(&self) -> (usize, usize) {
-        let of = |one: &VniNodes| one.nodes.len();
-        let wanted = self.nodes.iter().filter(|one| one.vni == Some(self.wanted)).map(of).sum();
-        (wanted, self.nodes.iter().map(of).sum())
+        VniNodes::counts(&self.nodes, Some(self.wanted))
     }
 
     /// Whether half of the nodes have it: then fewer pods are apart if Linux nodes have it too.
@@ -87,11 +102,7 @@ pub(super) fn judge(sets: &[&DaemonSet], fleet: &Fleet, now: Timestamp) -> Optio
                 .or_insert((at, at));
         }
     }
-    let mut by_vni: BTreeMap<Option<Vni>, Vec<String>> = BTreeMap::new();
-    for (node, vni) in nodes {
-        by_vni.entry(vni).or_default().push(node.to_owned());
-    }
-    let mut nodes: Vec<VniNodes> = by_vni.into_iter().map(|(vni, nodes)| VniNodes { vni, nodes }).collect();
+    let mut nodes = VniNodes::group(nodes.into_iter().map(|(node, vni)| (vni, node.to_owned())));
     nodes.sort_by_key(|one| Reverse((one.vni == Some(wanted), one.vni)));
 
     let known = || nodes.iter().filter_map(|one| one.vni);

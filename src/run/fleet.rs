@@ -94,8 +94,7 @@ pub(crate) fn prepare(request: &Request, app: &mut App) -> Result<Prepared> {
     rollout.former_vni = continued.and_then(DaemonSet::former_vni);
     let mut plan = fleet::plan(&rollout, &waves, &nodes, &pods, felix);
     plan.unread = unread;
-    let other = || plan.other_vni().or(plan.vni.and(Some(felix)).filter(|felix| Some(*felix) != plan.vni));
-    rollout.former_vni = rollout.former_vni.or_else(other);
+    rollout.former_vni = rollout.former_vni.or_else(|| plan.other_vni(felix));
     let is_wave = |set: &&DaemonSet| waves.iter().any(|wave| wave.name == set.wave());
     plan.replaced = sets.iter().filter(|set| !is_wave(set)).map(|set| set.metadata.name.clone()).collect();
     told(app, &cluster);
