@@ -355,6 +355,14 @@ pub fn pods_endpoints(node: &dyn Node) -> Result<Vec<Endpoint>> {
     Ok(node.endpoints()?.into_iter().filter(Endpoint::is_a_pods).collect())
 }
 
+/// Returns the addresses that endpoints have.
+///
+/// # Errors
+/// When HNS cannot be asked.
+pub fn attached(node: &dyn Node) -> Result<Vec<Ipv4Addr>> {
+    Ok(node.endpoints()?.iter().filter_map(|endpoint| endpoint.ip).collect())
+}
+
 /// Returns the pod that has the endpoint's address.
 pub fn pod_of<'a>(endpoint: &Endpoint, known: &'a [PodOnNode]) -> Option<&'a PodOnNode> {
     pod_with(endpoint.ip?, known)

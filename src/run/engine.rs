@@ -49,9 +49,10 @@ pub(crate) fn run(
             record.generation = applied.generation;
             drop(record);
             if missing && has_pod_network(op.node) {
-                find_lost_pods(op, object);
+                recreate_detached_pods(op, object);
+            } else {
+                recreate_lost_pods(op, object, &lost);
             }
-            recreate_lost_pods(op, object, &lost);
             return Ok(applied);
         }
         Err(error) => error,
@@ -111,12 +112,12 @@ fn has_pod_network(node: &dyn Node) -> bool {
     matches!(node.get(&Id::Network(networks::PODS.into())), Ok(Some(_)))
 }
 
-/// Records the pods that still run without the network that was missing before this run.
-fn find_lost_pods(op: &mut Operation<'_>, object: &NodeObject) {
+/// Re-creates the pods that still run without the network that was missing before this run.
+fn recreate_detached_pods(op: &mut Operation<'_>, object: &NodeObject) {
     let Operation { app, node, context, .. } = op;
-    let found = context
-        .cluster(*node)
-        .and_then(|cluster| lost_pods::find(*node, object.name(), cluster, &mut |event| app.event(&event)));
+    let found = context.cluster(*node).and_then(|cluster| {
+        lost_pods::recreate_detached(*node, object.name(), cluster, &mut |event| app.event(&event))
+    });
     if let Err(error) = found {
         let message = format!("whether pods run without an endpoint is unknown: {error:#}");
         app.event(&Event::Warning { id: "PodsLostNetwork", message });

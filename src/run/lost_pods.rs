@@ -1,12 +1,11 @@
 //! Pods that lost their network: at a boot, or with a network that a run deleted while the cluster did not answer.
 
-use std::net::Ipv4Addr;
-
 use anyhow::{Context as _, Error, Result};
 
 use super::trusted_kubeconfigs::{Connect, as_program, programs_kubeconfigs};
 use crate::agent;
 use crate::agent::cni_gate::{self, LostEndpoint};
+use crate::apply::node_object::attached;
 use crate::cluster::{Cluster, PodOnNode};
 use crate::node::Node;
 use crate::report::event::{Event, Sink};
@@ -42,18 +41,23 @@ pub(crate) fn recreate(
     delete(node, name.as_str(), &known, &logins.iter().collect::<Vec<_>>(), lost, events)
 }
 
-/// Records the running pods that have no endpoint: somebody else deleted their network, which a run has created again.
+/// The same at once for the running pods that have no endpoint: somebody else deleted their network, which a run has
+/// created again. They are recorded first.
 ///
 /// # Errors
 /// When the cluster does not list the pods, or HNS its endpoints; when the record cannot be written.
-pub(crate) fn find(node: &mut dyn Node, name: &str, cluster: &Cluster, events: Sink) -> Result<()> {
-    let attached = attached(node)?;
-    let mut pods = cluster.pods_on(name)?;
-    pods.retain(|pod| pod.is_detached(&attached));
+pub(crate) fn recreate_detached(node: &mut dyn Node, name: &str, cluster: &Cluster, events: Sink) -> Result<()> {
+    let (attached, known) = (attached(node)?, cluster.pods_on(name)?);
     let lost =
         |pod: &PodOnNode| LostEndpoint { endpoint: pod.to_string(), ip: pod.addresses.first().copied(), pod: None };
+    let losses = known.iter().filter(|pod| pod.is_detached(&attached)).map(lost).collect();
     let why = "these pods lost their endpoints with the HNS network that was missing";
-    cni_gate::record_lost(node, pods.iter().map(lost).collect(), why, events)
+    cni_gate::record_lost(node, losses, why, events)?;
+    let recreate = |node: &mut dyn Node, lost: &[LostEndpoint], events: Sink<'_>| {
+        delete(node, name, &known, &[cluster], lost, events)
+    };
+    cni_gate::recreate(node, &recreate, events);
+    Ok(())
 }
 
 /// As [`recreate`], at once, with the rights of a run. What fails is in the log, and CalicoNode tries it again.
@@ -62,11 +66,6 @@ pub(crate) fn recreate_now(node: &mut dyn Node, name: &str, cluster: &Cluster, e
         delete(node, name, &cluster.pods_on(name)?, &[cluster], lost, events)
     };
     cni_gate::recreate(node, &recreate, events);
-}
-
-/// The addresses that endpoints have.
-fn attached(node: &dyn Node) -> Result<Vec<Ipv4Addr>> {
-    Ok(node.endpoints()?.iter().filter_map(|endpoint| endpoint.ip).collect())
 }
 
 /// Deletes those that a login may delete. Returns the names of the pods that remain.

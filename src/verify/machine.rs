@@ -1,11 +1,11 @@
 //! Probes of the machine: services, HNS, the CNI configuration and its plugin.
 
 use std::fs;
-use std::net::Ipv4Addr;
 
 use anyhow::{Context, Result};
 
 use super::{Asked, Probe, Scene};
+use crate::apply::node_object::attached;
 use crate::calico::cni::CniConf;
 use crate::calico::networks::{self, HOST_ENDPOINT};
 use crate::item::{Id, State};
@@ -128,7 +128,7 @@ fn host_endpoint(scene: &mut Scene<'_>) -> Result<Answer> {
 }
 
 fn pod_endpoints(scene: &mut Scene<'_>) -> Result<Answer> {
-    let attached: Vec<Ipv4Addr> = scene.node.endpoints()?.iter().filter_map(|endpoint| endpoint.ip).collect();
+    let attached = attached(scene.node)?;
     let pods = match scene.own_cluster() {
         Ok(cluster) => cluster.pods_on(scene.config.node_name.as_str())?,
         Err(skipped) => return Ok(skipped),
