@@ -114,7 +114,9 @@ fn gather(args: &Uninstall, op: &mut Operation<'_>) -> Result<Removed> {
     }
     let (target, steps, mut plan) = plan_without(op.node, standing, &found)?;
     plan.pods = drain::attached(op.app, context, op.node, (&name, LIMIT), &steps)?;
-    if name.is_empty() && args.drains {
+    // There is nothing to drain for if only our own records are removed.
+    let drains = args.drains && !steps.is_empty();
+    if name.is_empty() && drains {
         name = context.node_name(op.node)?;
     }
     let networks = match standing.receipt() {
@@ -125,8 +127,7 @@ fn gather(args: &Uninstall, op: &mut Operation<'_>) -> Result<Removed> {
     // Those of a network that goes go with it.
     ruled.retain(|endpoint| !target.absent.contains(&Id::Network(endpoint.network.clone())));
     let Uninstall { purge, cluster_traces, delete_token_secret: token_secret, .. } = *args;
-    // There is nothing to drain for if only our own records are removed.
-    let (drains, flags) = (Some(args.drains && !steps.is_empty()), args.drain.clone());
+    let (drains, flags) = (Some(drains), args.drain.clone());
     Ok(Removed {
         planned: Planned { name, target, steps, plan, drains, flags, drain: None },
         removal: Removal { purge, cluster_traces, token_secret },
