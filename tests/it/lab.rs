@@ -131,6 +131,15 @@ impl Lab {
         fs::write(self.on_node("node.yaml"), edited).unwrap();
     }
 
+    /// The same with what `node.yaml` describes.
+    pub fn edit_model(&self, edit: impl FnOnce(&mut Model)) {
+        self.edit_yaml(|yaml| {
+            let mut model: Model = serde_yaml::from_str(yaml).unwrap();
+            edit(&mut model);
+            serde_yaml::to_string(&model).unwrap()
+        });
+    }
+
     /// Somebody runs a program of the node, so that its file can only be deleted at the next boot.
     pub fn start_program(&self, image: &str) {
         let program = Process { pid: 5000, image: WinPath::known(image), service: None };

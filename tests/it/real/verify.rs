@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use calicoctl_win::node::sandbox::model::{Model, Name};
+use calicoctl_win::node::sandbox::model::Name;
 use serde_json::{Value, json};
 
 use super::api_server::until;
@@ -62,22 +62,18 @@ fn attach(cluster: &RealCluster) -> String {
         let server = pods.iter().find(|pod| pod["metadata"]["name"] == "server-windows-11851a84")?;
         server["status"]["podIP"].as_str().filter(|_| server["status"]["phase"] == "Running").map(str::to_owned)
     });
-    cluster.lab.edit_yaml(|yaml| {
-        let mut model: Model = serde_yaml::from_str(yaml).unwrap();
+    cluster.lab.edit_model(|model| {
         let network = model.networks.get_mut(&Name::new("Calico")).unwrap();
         let mut endpoint = network.endpoints[&Name::new("Calico_ep")].clone();
         (endpoint.ip, endpoint.remote, endpoint.container) = (ip.parse().unwrap(), false, Some("server".into()));
         network.endpoints.insert(Name::new("server_Calico"), endpoint);
-        serde_yaml::to_string(&model).unwrap()
     });
     ip
 }
 
 fn detach(cluster: &RealCluster) {
-    cluster.lab.edit_yaml(|yaml| {
-        let mut model: Model = serde_yaml::from_str(yaml).unwrap();
+    cluster.lab.edit_model(|model| {
         model.networks.get_mut(&Name::new("Calico")).unwrap().endpoints.remove(&Name::new("server_Calico"));
-        serde_yaml::to_string(&model).unwrap()
     });
 }
 

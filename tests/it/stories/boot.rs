@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use calicoctl_win::node::sandbox::model::{Model, Name};
+use calicoctl_win::node::sandbox::model::Name;
 use serde_json::{Value, json};
 
 use super::pods::{has_network, pods};
@@ -14,14 +14,12 @@ const CONF: &str = "C/Program Files/containerd/cni/conf/10-calico.conf";
 
 /// The power fails and returns; no service of Calico runs yet.
 pub fn power_returns(lab: &Lab) {
-    lab.edit_yaml(|yaml| {
-        let mut model: Model = serde_yaml::from_str(yaml).unwrap();
+    lab.edit_model(|model| {
         // After every time that a run recorded, whatever its clock.
         model.boots("the next boot".into(), "2099-01-02T15:04:05Z".parse().unwrap());
         for name in ["CalicoNode", "CalicoFelix"] {
             model.services.get_mut(&Name::new(name)).unwrap().pid = None;
         }
-        serde_yaml::to_string(&model).unwrap()
     });
 }
 

@@ -8,20 +8,11 @@ use crate::lab::{Lab, Output};
 
 const VNI: &str = "reconfigure -y --set calicoNetwork.vxlan.vxlanVNI=5000";
 
-/// Changes the node's services, like an outsider.
-fn edit(lab: &Lab, change: impl FnOnce(&mut Model)) {
-    lab.edit_yaml(|yaml| {
-        let mut model: Model = serde_yaml::from_str(yaml).unwrap();
-        change(&mut model);
-        serde_yaml::to_string(&model).unwrap()
-    });
-}
-
 /// An installed node on which kubelet depends on Calico, as many guides recommend, a monitor depends on kubelet, and a
 /// tool that is not running depends on Felix.
 fn with_dependents() -> Lab {
     let lab = Lab::installed();
-    edit(&lab, |model| {
+    lab.edit_model(|model| {
         let kubelet = model.services.get_mut(&Name::new("kubelet")).unwrap();
         kubelet.definition.depends_on.push("calicoNODE".into());
         let mut monitor = kubelet.clone();
@@ -75,10 +66,10 @@ fn every_verb_that_stops_calico_stops_dependent_services_before_and_starts_them_
     let felix = "reconfigure -y -o ndjson --set services.felixLogSeverity";
     let done = lab.run(&format!("{felix}=debug")).exits(0);
     assert_eq!(phases(&done, "services-stop"), ["CalicoFelix"]);
-    edit(&lab, |model| model.services.get_mut(&Name::new("Tool")).unwrap().pid = Some(9100));
+    lab.edit_model(|model| model.services.get_mut(&Name::new("Tool")).unwrap().pid = Some(9100));
     let done = lab.run(&format!("{felix}=info")).exits(0);
     assert_eq!(phases(&done, "services-stop"), ["Tool, CalicoFelix"]);
-    edit(&lab, |model| model.services.get_mut(&Name::new("Tool")).unwrap().pid = None);
+    lab.edit_model(|model| model.services.get_mut(&Name::new("Tool")).unwrap().pid = None);
 
     let broken = "put running CalicoFelix#2=fail";
     for (fault, words, code) in [
@@ -146,7 +137,7 @@ fn services_that_depend_on_calico_run_again_however_a_run_ends() {
 fn a_recovery_restarts_services_that_only_it_stopped() {
     let lab = Lab::installed();
     let _killed = lab.fails_at("put running CalicoNode#1=exit-before", VNI).exits(137);
-    edit(&lab, |model| {
+    lab.edit_model(|model| {
         let kubelet = model.services.get_mut(&Name::new("kubelet")).unwrap();
         kubelet.definition.depends_on.push("CalicoNode".into());
     });
@@ -174,7 +165,7 @@ fn after_uninstall_no_service_depends_on_a_removed_one() {
             let _killed = lab.fails_at(at, "uninstall -y").exits(137);
             assert_eq!(running(&lab), [""; 0], "{at}");
             // Other changes to the service meanwhile are kept.
-            edit(&lab, |model| {
+            lab.edit_model(|model| {
                 model.services.get_mut(&Name::new("kubelet")).unwrap().definition.description = "newer".into();
             });
             let _done = lab.run(after).exits(0);
@@ -198,7 +189,7 @@ fn preflight_explains_the_effect_of_a_kubelet_dependency() {
     assert!(detail.as_str().unwrap().contains("stops kubelet first and starts it again"), "{detail}");
     let bare = Lab::node();
     assert_eq!(check(&bare)["detail"], "kubelet depends on no Calico service");
-    edit(&bare, |model| {
+    bare.edit_model(|model| {
         model.services.get_mut(&Name::new("kubelet")).unwrap().definition.depends_on.push("CalicoNode".into());
     });
     assert_eq!(check(&bare)["status"], "warn");
@@ -209,7 +200,7 @@ fn preflight_explains_the_effect_of_a_kubelet_dependency() {
 #[test]
 fn preflight_names_a_service_that_it_may_not_read() {
     let lab = Lab::node();
-    edit(&lab, |model| {
+    lab.edit_model(|model| {
         for name in ["kubelet", "containerd"] {
             model.services.get_mut(&Name::new(name)).unwrap().unreadable = true;
         }

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use calicoctl_win::node::sandbox::model::Name;
 use serde_json::{Value, json};
 
 use super::restart::with_ops;
@@ -74,12 +75,10 @@ pub fn is_ready(lab: &Lab, name: &str) -> bool {
 
 /// Stops services as another program does.
 pub fn stop(lab: &Lab, names: &[&str]) {
-    lab.edit_yaml(|yaml| {
-        let mut model: Value = serde_yaml::from_str(yaml).unwrap();
+    lab.edit_model(|model| {
         for name in names {
-            model["services"][name].as_object_mut().unwrap().remove("pid").unwrap();
+            model.services.get_mut(&Name::new(*name)).unwrap().pid.take().unwrap();
         }
-        serde_yaml::to_string(&model).unwrap()
     });
 }
 

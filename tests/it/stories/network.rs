@@ -14,7 +14,7 @@ const OLD: &str = "left_over";
 /// Another product's network with a container, one that was named like Calico's, and what is left on Calico's.
 fn lived_in() -> Lab {
     let lab = Lab::installed();
-    edit(&lab, |model| {
+    lab.edit_model(|model| {
         add(
             model,
             "azure: {id: 0b7a, kind: L2Bridge, subnet: 10.240.0.0/16, \
@@ -33,14 +33,6 @@ fn lived_in() -> Lab {
         calico.endpoints.insert(Name::new(OLD), old);
     });
     lab
-}
-
-fn edit(lab: &Lab, change: impl FnOnce(&mut Model)) {
-    lab.edit_yaml(|yaml| {
-        let mut model: Model = serde_yaml::from_str(yaml).unwrap();
-        change(&mut model);
-        serde_yaml::to_string(&model).unwrap()
-    });
 }
 
 fn add(model: &mut Model, networks: &str) {
@@ -159,7 +151,7 @@ fn a_reset_drains_deletes_and_re_creates_calicos_networks_and_no_other() {
 #[test]
 fn a_reset_brings_back_a_network_that_hns_hides() {
     let lab = lived_in();
-    edit(&lab, |model| model.networks.get_mut(&Name::new("Calico")).unwrap().unseen_by_v2 = true);
+    lab.edit_model(|model| model.networks.get_mut(&Name::new("Calico")).unwrap().unseen_by_v2 = true);
     let status = lab.run("status -o json").exits(12).json();
     assert_eq!(status["problems"][0]["id"], "HnsNetworkUnseen", "{status:#}");
     let _reset = lab.run("network reset -y").exits(0);
@@ -198,7 +190,7 @@ fn a_reset_needs_an_installation_and_says_if_there_is_nothing_to_re_create() {
     let refused = Lab::node().run("network reset -y -o json").exits(16).json();
     assert_eq!(refused["error"]["id"], "NotInstalled", "{refused:#}");
     let lab = Lab::node();
-    edit(&lab, |model| {
+    lab.edit_model(|model| {
         add(model, "azure: {id: 0b7a, kind: L2Bridge, subnet: 10.240.0.0/16}");
     });
     let _there = lab.run("install -y --set spec.calicoNetwork.backend=none").exits(0);

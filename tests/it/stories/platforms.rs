@@ -164,10 +164,8 @@ fn g7_the_metadata_routes_are_right_in_both_stores_after_every_step() {
             works("after another VNI");
             let _removed = lab.run("uninstall -y").exits(0);
             assert_eq!(stores(&lab), [before.clone(), persistent.clone()], "{cloud}, {persists}: after the uninstall");
-            lab.edit_yaml(|yaml| {
-                let mut model: Model = serde_yaml::from_str(yaml).unwrap();
+            lab.edit_model(|model| {
                 model.boots("without Calico".into(), model.boot_time);
-                serde_yaml::to_string(&model).unwrap()
             });
             let [active, kept] = stores(&lab);
             assert_eq!(active, persistent, "{cloud}, {persists}: after a boot without Calico, what was persistent");

@@ -61,14 +61,12 @@ pub fn has_network(lab: &Lab, pod: &Value) -> bool {
 
 /// Adds a container that no pod of the cluster explains, attached to Calico's network.
 fn strangers_container(lab: &Lab) {
-    lab.edit_yaml(|yaml| {
-        let mut model: Model = serde_yaml::from_str(yaml).unwrap();
+    lab.edit_model(|model| {
         let network = model.networks.get_mut(&Name::new("Calico")).unwrap();
         let mut endpoint = network.endpoints.values().find(|endpoint| endpoint.container.is_some()).unwrap().clone();
         endpoint.container = Some("by-hand".into());
         endpoint.ip = "192.168.0.60".parse().unwrap();
         network.endpoints.insert(Name::new("by-hand_Calico"), endpoint);
-        serde_yaml::to_string(&model).unwrap()
     });
     let mut lines = fs::read_to_string(lab.on_node(".sandbox/containers")).unwrap();
     lines.push_str("by-hand\n");
@@ -117,10 +115,8 @@ fn a_vni_change_deletes_daemonset_pods_which_are_re_created_and_leaked_endpoints
 #[test]
 fn a_repair_re_creates_the_pods_whose_network_somebody_deleted() {
     let lab = Lab::installed();
-    lab.edit_yaml(|yaml| {
-        let mut model: Model = serde_yaml::from_str(yaml).unwrap();
+    lab.edit_model(|model| {
         model.networks.remove(&Name::new("Calico")).unwrap();
-        serde_yaml::to_string(&model).unwrap()
     });
     let before = fluent_bit(&lab);
     let repaired = lab.run("repair --yes -o json").exits(0).json();

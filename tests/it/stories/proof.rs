@@ -3,7 +3,7 @@
 use std::fs;
 
 use calicoctl_win::item::NetworkKind;
-use calicoctl_win::node::sandbox::model::{Model, Name};
+use calicoctl_win::node::sandbox::model::Name;
 use calicoctl_win::sandbox::release::SyntheticRelease;
 use calicoctl_win::version::CalicoVersion;
 use serde_json::{Value, json};
@@ -299,8 +299,7 @@ fn a_release_whose_felix_never_becomes_ready_is_reverted() {
 #[test]
 fn networks_on_different_adapters_fail_the_run_and_both_adapters_are_named() {
     let lab = Lab::node();
-    lab.edit_yaml(|yaml| {
-        let mut model: Model = serde_yaml::from_str(yaml).unwrap();
+    lab.edit_model(|model| {
         for name in ["vEthernet (Lab)", "Lab"] {
             let mut adapter = model.adapters.last().unwrap().clone();
             (adapter.name, adapter.gateway) = (name.into(), None);
@@ -311,7 +310,6 @@ fn networks_on_different_adapters_fail_the_run_and_both_adapters_are_named() {
         (other.id, other.kind) = ("22222222-2222-3333-4444-555555555555".into(), NetworkKind::Overlay);
         (other.adapter, other.management_ip) = (Some("Lab".into()), Some([10, 99, 0, 9].into()));
         model.networks.insert(Name::new("flannel.4097"), other);
-        serde_yaml::to_string(&model).unwrap()
     });
     let failed = lab.run("install -y -o json --set calicoNetwork.nodeAddress=10.20.0.21").json();
     let both = "HNS made the network Calico on adapter Lab, and External is on adapter Ethernet";

@@ -269,10 +269,8 @@ fn kube_proxy_is_restarted_around_another_network_and_left_alone_otherwise() {
 
     // If somebody stopped it, it stays stopped.
     let runs_as = |pid: Option<u32>| {
-        lab.edit_yaml(|yaml| {
-            let mut model: Model = serde_yaml::from_str(yaml).unwrap();
+        lab.edit_model(|model| {
             model.services.get_mut(&Name::new("kube-proxy")).unwrap().pid = pid;
-            serde_yaml::to_string(&model).unwrap()
         });
     };
     runs_as(None);

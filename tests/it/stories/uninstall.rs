@@ -352,10 +352,8 @@ fn an_uninstall_removes_nothing_of_another_machine_of_the_same_name() {
 fn a_service_that_somebody_has_open_is_no_reason_to_undo_an_uninstall() {
     let lab = Lab::installed();
     let hold = |held: bool| {
-        lab.edit_yaml(|yaml| {
-            let mut model: Model = serde_yaml::from_str(yaml).unwrap();
+        lab.edit_model(|model| {
             model.services.get_mut(&Name::new("CalicoFelix")).unwrap().held_open = held;
-            serde_yaml::to_string(&model).unwrap()
         });
     };
     hold(true);

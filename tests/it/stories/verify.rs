@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use calicoctl_win::node::sandbox::model::{Model, Name};
+use calicoctl_win::node::sandbox::model::Name;
 use calicoctl_win::verify::probes;
 use serde_json::{Value, json};
 
@@ -13,14 +13,6 @@ use crate::stories::credentials::{cluster, runs_with_etcd};
 use crate::tokens::aged;
 
 const NAMESPACE: &str = "calicoctl-win-verify";
-
-fn edit(lab: &Lab, change: impl FnOnce(&mut Model)) {
-    lab.edit_yaml(|yaml| {
-        let mut model: Model = serde_yaml::from_str(yaml).unwrap();
-        change(&mut model);
-        serde_yaml::to_string(&model).unwrap()
-    });
-}
 
 fn probe<'a>(report: &'a Value, id: &str) -> &'a Value {
     let probes = report["probes"].as_array().unwrap_or_else(|| panic!("{report:#}"));
@@ -98,19 +90,19 @@ fn each_probe_fails_when_its_fact_is_otherwise() {
         }),
         ("CredentialsValid", "calico-kube-config has expired at ", expire),
         ("ServicesRun", "service CalicoFelix is stopped", |lab| {
-            edit(lab, |model| model.services.get_mut(&Name::new("CalicoFelix")).unwrap().pid = None);
+            lab.edit_model(|model| model.services.get_mut(&Name::new("CalicoFelix")).unwrap().pid = None);
         }),
         ("PodNetwork", "the HNS network Calico has VSID 4099, not 4096", |lab| {
-            edit(lab, |model| model.networks.get_mut(&Name::new("Calico")).unwrap().vsid = Some(4099));
+            lab.edit_model(|model| model.networks.get_mut(&Name::new("Calico")).unwrap().vsid = Some(4099));
         }),
         ("HostEndpoint", "the HNS network Calico has no endpoint Calico_ep", |lab| {
-            edit(lab, |model| {
+            lab.edit_model(|model| {
                 let network = model.networks.get_mut(&Name::new("Calico")).unwrap();
                 assert!(network.endpoints.remove(&Name::new("Calico_ep")).is_some());
             });
         }),
         ("PodEndpoints", " has no endpoint", |lab| {
-            edit(lab, |model| {
+            lab.edit_model(|model| {
                 let network = model.networks.get_mut(&Name::new("Calico")).unwrap();
                 network.endpoints.retain(|name, _| *name == Name::new("Calico_ep"));
             });
@@ -131,18 +123,18 @@ fn each_probe_fails_when_its_fact_is_otherwise() {
             });
         }),
         ("PodsStart", "server-windows-11851a84 does not run: kubelet has not said anything about it, for 2 s", |lab| {
-            edit(lab, |model| model.services.get_mut(&Name::new("kubelet")).unwrap().pid = None);
+            lab.edit_model(|model| model.services.get_mut(&Name::new("kubelet")).unwrap().pid = None);
         }),
         ("NodeToPod", "this machine to 192.168.0.7:8080: no answer within 20 s (TIMEOUT)", |lab| {
-            edit(lab, |model| {
+            lab.edit_model(|model| {
                 model.networks.get_mut(&Name::new("Calico")).unwrap().endpoints.remove(&Name::new("Calico_ep"));
             });
         }),
         ("PodToPod", "a pod on this node to pod 192.168.0.7:8080: no answer within 20 s (TIMEOUT)", |lab| {
-            edit(lab, |model| model.services.get_mut(&Name::new("CalicoFelix")).unwrap().pid = None);
+            lab.edit_model(|model| model.services.get_mut(&Name::new("CalicoFelix")).unwrap().pid = None);
         }),
         ("PodToLinux", "a pod on this node to Linux pod 192.168.10.10:8080: no answer", |lab| {
-            edit(lab, |model| model.networks.get_mut(&Name::new("Calico")).unwrap().vsid = Some(4099));
+            lab.edit_model(|model| model.networks.get_mut(&Name::new("Calico")).unwrap().vsid = Some(4099));
         }),
         ("LinuxToPod", "a pod on the Linux node to pod 192.168.0.7:8080: no answer within 20 s", |lab| {
             lab.edit_object("nodes", "win-a1", |node| {
@@ -150,7 +142,7 @@ fn each_probe_fails_when_its_fact_is_otherwise() {
             });
         }),
         ("ServiceVip", "a pod on this node to service 10.96.100.1:80: no answer", |lab| {
-            edit(lab, |model| model.kube_proxy = false);
+            lab.edit_model(|model| model.kube_proxy = false);
         }),
         ("NodePort", "a pod on the Linux node to NodePort 10.20.0.99:30000: no answer", |lab| {
             lab.edit_object("nodes", "win-a1", |node| node["status"]["addresses"][0]["address"] = "10.20.0.99".into());
@@ -170,7 +162,7 @@ fn each_probe_fails_when_its_fact_is_otherwise() {
             });
         }),
         ("PolicyDeny", "the pod client-denied-11851a84 connects to ", |lab| {
-            edit(lab, |model| model.acls_ignored = true);
+            lab.edit_model(|model| model.acls_ignored = true);
         }),
         ("PolicyAllow", "the pod client-allowed-11851a84 does not connect to ", |lab| {
             let spec = json!({"order": 10, "selector": "all()", "types": ["Ingress"], "ingress": [{"action": "Deny"}]});
@@ -225,7 +217,7 @@ fn probes_of_services_fail_with_a_kube_proxy_that_does_not_work() {
         lab.write(&format!("node/{FILE}"), text.replace(from, to));
     };
     let flags = |lab: &Lab, flags: &str| {
-        edit(lab, |model| {
+        lab.edit_model(|model| {
             let definition = &mut model.services.get_mut(&Name::new("kube-proxy")).unwrap().definition;
             (definition.description, definition.image_path) = (String::new(), format!(r"C:\k\kube-proxy.exe {flags}"));
         });
@@ -234,7 +226,7 @@ fn probes_of_services_fail_with_a_kube_proxy_that_does_not_work() {
     let turns: [Turn; 6] = [
         (
             "stopped",
-            &|lab| edit(lab, |model| model.services.get_mut(&Name::new("kube-proxy")).unwrap().pid = None),
+            &|lab| lab.edit_model(|model| model.services.get_mut(&Name::new("kube-proxy")).unwrap().pid = None),
             false,
         ),
         ("another network", &|lab| file(lab, "networkName: Calico", "networkName: vxlan0"), false),
@@ -405,7 +397,7 @@ fn images_and_the_secret_with_which_they_are_pulled_can_be_named() {
         assert_eq!(pod["spec"]["automountServiceAccountToken"], false);
     }
     assert_eq!(lab.object("secrets", "pull-11851a84").unwrap()["data"], data);
-    edit(&lab, |model| assert!(model.missing_images.insert("registry.example/win:1".into())));
+    lab.edit_model(|model| assert!(model.missing_images.insert("registry.example/win:1".into())));
     let report = lab.run(&format!("{words} --start-timeout 2s -o json")).exits(11).json();
     let answered = probe(&report, "PodsStart")["answered"].as_str().unwrap();
     assert!(answered.contains("ErrImagePull: failed to pull and unpack image"), "{answered}");
@@ -528,7 +520,7 @@ fn uninstall_removes_what_verify_left_first() {
 #[cfg(target_os = "linux")]
 fn a_stopped_verify_removes_its_pods() {
     let lab = Lab::installed();
-    edit(&lab, |model| assert!(model.missing_images.insert("win:1".into())));
+    lab.edit_model(|model| assert!(model.missing_images.insert("win:1".into())));
     let (lines, code) =
         super::ctrl_c::stopped_at(&lab, "verify --pods --image-windows win:1", "", "server-windows-11851a84 to run");
     let result = lines.last().unwrap();
