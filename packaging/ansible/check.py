@@ -1,6 +1,7 @@
-"""Plays the role on a sandbox node: check.sh runs it, with the path of calicoctl-win.
+"""Checks the role: check.sh runs it, with the path of calicoctl-win and that of the real modules for Windows.
 
-Only the modules for Windows are played, by the stand-ins below; the program is the real one.
+The tasks are held to the real modules' documents, which Ansible itself reads. Then the role is played on a sandbox node:
+only the modules for Windows are played, by the stand-ins below; the program is the real one.
 """
 
 import hashlib
@@ -16,6 +17,7 @@ import yaml
 
 ROLES = pathlib.Path(__file__).resolve().parent
 PROGRAM = pathlib.Path(sys.argv[1]).resolve()
+REAL = sys.argv[2]
 # Ansible would read the text as an expression.
 TEXT = "{{ x }} {% {b}"
 CONFIG = f"""
@@ -115,7 +117,51 @@ class Machine:
         return {path: path.read_bytes() for path in self.root.rglob("*") if path.is_file() and "logs" not in path.parts}
 
 
+def documents(modules):
+    """What the real modules accept and return, by name."""
+    read = subprocess.run(["ansible-doc", "--type", "module", "--json", *modules], check=True, capture_output=True,
+                          env={**os.environ, "ANSIBLE_COLLECTIONS_PATH": REAL})
+    return json.loads(read.stdout)
+
+
+def wrong(module, arguments, document):
+    """What the real module would refuse of a task's arguments."""
+    options = document["doc"].get("options", {})
+    named = {name: one for key, one in options.items() for name in [key, *one.get("aliases", [])]}
+    for name, value in arguments.items():
+        choices = named.get(name, {}).get("choices")
+        if name not in named:
+            yield f"{module} has no {name}"
+        elif choices and "{{" not in str(value) and value not in choices:
+            yield f"{module} has no {name} {value}"
+    for name, one in options.items():
+        if one.get("required") and not {name, *one.get("aliases", [])} & set(arguments):
+            yield f"{module} needs {name}"
+
+
+def check_arguments():
+    used = [(key, task[key] or {}) for file in sorted((ROLES / "calicoctl_win/tasks").glob("*.yml"))
+            for task in yaml.safe_load(file.read_text()) for key in task if key.startswith("ansible.windows.")]
+    stood_in = [(f"ansible.windows.{name}", arguments.split()) for name, (arguments, _) in MODULES.items()]
+    assert {module for module, _ in used} == {module for module, _ in stood_in}, used
+    known = documents(sorted({module for module, _ in used}))
+    found = [one for module, arguments in used for one in wrong(module, arguments, known[module])]
+    # The stand-ins know no argument that the real ones do not.
+    found += [f"{module} has no {name}" for module, names in stood_in for name in names
+              if name not in known[module]["doc"].get("options", {})]
+    # What the tasks read of the results.
+    read = [("win_command", "rc"), ("win_command", "stdout"), ("win_command", "stderr"), ("win_stat", "stat")]
+    found += [f"{module} returns no {name}" for module, name in read
+              if name not in known[f"ansible.windows.{module}"]["return"]]
+    assert not found, found
+    faulty = {"url": "x", "dest": "x", "sha256": "x", "checksum_algorithm": "crc"}
+    assert len(list(wrong("win_get_url", faulty, known["ansible.windows.win_get_url"]))) == 2, "the check does not bite"
+    assert len(list(wrong("win_stat", {}, known["ansible.windows.win_stat"]))) == 1, "the check does not bite"
+    print(f"the real modules accept the arguments of {len(used)} tasks")
+
+
 def main():
+    check_arguments()
     with tempfile.TemporaryDirectory() as made:
         machine = Machine(pathlib.Path(made))
         changed, said = machine.play("vxlan", "--check")

@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -120,6 +121,13 @@ esac
 """
 
 
+def variables_of_page():
+    """The options of the command in docs/terraform.md, as a shell passes them; the digest of the program is the user's."""
+    page = (MODULE.parent.parent / "docs/terraform.md").read_text()
+    [command] = re.findall(r"^terraform apply (-var .*)$", page, re.M)
+    return shlex.split(command.replace('"HEX"', f'"{SHA256}"'))
+
+
 def check_kubeadm(example, work):
     """The example for kubeadm: what it copies, and that no secret is in Terraform's files."""
     seen, tools = work / "seen", work / "tools"
@@ -129,13 +137,8 @@ def check_kubeadm(example, work):
     (tools / "ssh").chmod(0o755)
     os.environ["PATH"] = f"{tools}:{os.environ['PATH']}"
     os.environ["SEEN"] = str(seen)
-    (example / "terraform.tfvars.json").write_text(json.dumps({
-        "control_plane": "admin@10.240.0.4",
-        "worker": "Administrator@10.240.0.10",
-        "etcd_endpoints": ["https://10.240.0.4:2379"],
-        "program": {"url": "https://example.com/calicoctl-win.exe", "sha256": SHA256},
-    }))
-    said = terraform(example, "apply", auto_approve=..., input=False)
+    given = variables_of_page()
+    said = terraform(example, "apply", args=given, auto_approve=..., input=False)
     received = {}
     for script in seen.glob("*.script"):
         text = base64.b64decode(script.read_text()).decode("utf-16-le")
@@ -147,7 +150,7 @@ def check_kubeadm(example, work):
     state = (example / "terraform.tfstate").read_text()
     expect("SECRET" not in state and "SECRET" not in said, "a secret is in the state or the output")
     (seen / "ran").unlink()
-    terraform(example, "apply", auto_approve=..., input=False)
+    terraform(example, "apply", args=given, auto_approve=..., input=False)
     expect(not (seen / "ran").exists(), "it ran again without a change")
     print("kubeadm-etcd: applied; no secret is in the state")
 
