@@ -61,21 +61,28 @@ impl std::ops::Deref for Borrowed<'_> {
     }
 }
 
-/// Does kubelet's part with the pods of DaemonSets until the house is dropped: tells the stand-in for containerd which
-/// the node has, and the API server their addresses.
-fn play_kubelet(test: &Path, served: &Served, gone: &AtomicBool) {
+fn read(served: &Served) -> RwLockReadGuard<'_, Option<EmbeddedCluster>> {
+    served.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Does kubelet's part with pods until the house is dropped: tells the stand-in for containerd which the node has, and the
+/// API server their addresses.
+///
+/// `pods`: the node's pods, if the API server answers. `runs`: says that a pod runs, with its address.
+fn play_kubelet(
+    test: &Path,
+    gone: &AtomicBool,
+    pods: impl Fn() -> Option<Vec<Value>>,
+    runs: impl Fn(&Value, Ipv4Addr),
+) {
     let mut told = String::new();
     while !gone.load(Ordering::Relaxed) {
         std::thread::sleep(Duration::from_millis(50));
-        let served = served.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(pods) = served.as_ref().and_then(|cluster| cluster.pods_on(NODE).ok()) else { continue };
+        let Some(pods) = pods() else { continue };
         let text = |pod: &Value, key: &str| pod["metadata"][key].as_str().unwrap_or_default().to_owned();
-        let of_daemon_set = |pod: &&Value| {
-            let about = &pod["metadata"];
-            about["ownerReferences"][0]["kind"] == "DaemonSet" && about["deletionTimestamp"].is_null()
-        };
         let line = |pod: &Value| format!("{} {}/{}\n", text(pod, "uid"), text(pod, "namespace"), text(pod, "name"));
-        let lines: String = pods.iter().filter(of_daemon_set).map(line).collect();
+        let stays = |pod: &&Value| pod["metadata"]["deletionTimestamp"].is_null();
+        let lines: String = pods.iter().filter(stays).map(line).collect();
         if lines != told && fs::write(test.join("pods.new"), &lines).is_ok() {
             drop(fs::rename(test.join("pods.new"), test.join("pods")));
             told = lines;
@@ -83,10 +90,10 @@ fn play_kubelet(test: &Path, served: &Served, gone: &AtomicBool) {
         let attached = fs::read_to_string(test.join("attached")).unwrap_or_default();
         for pod in &pods {
             let line = attached.lines().rev().find_map(|line| line.strip_prefix(&text(pod, "uid")));
-            if let (Some(Ok(ip)), Some(cluster)) = (line.map(|ip| ip.trim().parse::<Ipv4Addr>()), &*served)
+            if let Some(Ok(ip)) = line.map(|ip| ip.trim().parse::<Ipv4Addr>())
                 && pod["status"]["podIP"] != ip.to_string()
             {
-                drop(cluster.pod_runs(pod, ip));
+                runs(pod, ip);
             }
         }
     }
@@ -114,7 +121,18 @@ impl House {
         // kubelet's, with which CalicoNode deletes pods that a boot has left without a network.
         machine.file("k/config", &kubeconfig);
         let config = config(version, backend);
-        Self::of(machine, wire, Some(cluster), cluster_dir, &kubeconfig, version, &config)
+        let house = Self::of(machine, wire, Some(cluster), cluster_dir, &kubeconfig, &config)?;
+        let (seen, written) = (Arc::clone(&house.cluster), Arc::clone(&house.cluster));
+        house.plays_kubelet(
+            move || {
+                // A drain needs no others to run.
+                let of_daemon_set = |pod: &Value| pod["metadata"]["ownerReferences"][0]["kind"] == "DaemonSet";
+                let pods = read(&seen).as_ref()?.pods_on(NODE).ok()?;
+                Some(pods.into_iter().filter(of_daemon_set).collect())
+            },
+            move |pod, ip| drop(read(&written).as_ref().map(|cluster| cluster.pod_runs(pod, ip))),
+        );
+        Some(house.with_release(version, release(version)))
     }
 
     /// A machine with only containerd, and a cluster of its own that does not know it.
@@ -122,7 +140,33 @@ impl House {
     pub fn bare(server: &ApiServer, version: &str, config: &str) -> Option<Self> {
         let machine = Machine::new()?;
         let wire = Wire::to(([127, 0, 0, 1], server.port()).into());
-        Self::of(machine, wire, None, TempDir::new().unwrap(), &server.kubeconfig(), version, config)
+        let house = Self::of(machine, wire, None, TempDir::new().unwrap(), &server.kubeconfig(), config)?;
+        let client = server.another_client();
+        // kubemark says what runs.
+        house.plays_kubelet(
+            move || {
+                let pods: Value = client.get(&format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{NODE}")).ok()??;
+                pods["items"].as_array().cloned()
+            },
+            |_, _| (),
+        );
+        Some(house.with_release(version, release(version)))
+    }
+
+    /// The release that it installs.
+    #[must_use]
+    pub fn with_release(mut self, version: &str, archive: Vec<u8>) -> Self {
+        self.release = self.machine.file(&format!("calico-windows-{version}.zip"), archive);
+        self
+    }
+
+    fn plays_kubelet(
+        &self,
+        pods: impl Fn() -> Option<Vec<Value>> + Send + 'static,
+        runs: impl Fn(&Value, Ipv4Addr) + Send + 'static,
+    ) {
+        let (test, gone) = (self.machine.c(TEST), Arc::clone(&self.gone));
+        std::thread::spawn(move || play_kubelet(&test, &gone, pods, runs));
     }
 
     fn of(
@@ -131,7 +175,6 @@ impl House {
         cluster: Option<EmbeddedCluster>,
         cluster_dir: TempDir,
         kubeconfig: &str,
-        version: &str,
         config: &str,
     ) -> Option<Self> {
         let (_calico, cri) = (part("calico.exe")?, part("cri.exe")?);
@@ -139,17 +182,14 @@ impl House {
         fs::create_dir_all(&test).unwrap();
         fs::write(test.join("kubeconfig"), kubeconfig).unwrap();
         let config = machine.file("node.yaml", config);
-        let release = machine.file(&format!("calico-windows-{version}.zip"), release(version));
         machine.file("test/cri.exe", fs::read(cri).unwrap());
         let (cluster, gone) = (Arc::new(RwLock::new(cluster)), Arc::new(AtomicBool::new(false)));
-        let (served, over) = (Arc::clone(&cluster), Arc::clone(&gone));
-        std::thread::spawn(move || play_kubelet(&test, &served, &over));
-        Some(Self { machine, wire, cluster, config, release, cluster_dir, gone })
+        Some(Self { machine, wire, cluster, config, release: String::new(), cluster_dir, gone })
     }
 
     /// The API server, for changes by others in the cluster.
     pub fn cluster(&self) -> Borrowed<'_> {
-        Borrowed(self.cluster.read().unwrap_or_else(PoisonError::into_inner))
+        Borrowed(read(&self.cluster))
     }
 
     /// A text file of the cluster, by its path in the cluster's folder.

@@ -104,8 +104,7 @@ impl ApiServer {
         }
         let server = run(&apiserver, &arguments, &dir.path().join("kube-apiserver.log"));
         fs::write(at("kubeconfig"), kubeconfig(Path::new(&at("ca.crt")), port, ADMIN)).unwrap();
-        let limits = Limits { timeout: Duration::from_secs(20), retries: 0, asks: false };
-        let client = Cluster::open(Some(Path::new(&at("kubeconfig"))), None, limits).unwrap();
+        let client = open(dir.path());
         let (programs, beside) = (vec![etcd], Vec::new());
         let started = Self { dir, programs, beside, server, command: (apiserver, arguments), port, client, minor };
         started.until_up();
@@ -180,6 +179,17 @@ impl ApiServer {
     pub fn client(&self) -> &Cluster {
         &self.client
     }
+
+    /// A client for another thread.
+    pub fn another_client(&self) -> Cluster {
+        open(self.dir.path())
+    }
+}
+
+/// A client with all rights, of the server of this folder.
+fn open(dir: &Path) -> Cluster {
+    let limits = Limits { timeout: Duration::from_secs(20), retries: 0, asks: false };
+    Cluster::open(Some(&dir.join("kubeconfig")), None, limits).unwrap()
 }
 
 impl Drop for ApiServer {

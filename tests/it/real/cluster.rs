@@ -1,6 +1,5 @@
 //! A real cluster with Calico on its Linux nodes and a Windows node that has joined.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -92,33 +91,13 @@ impl RealCluster {
 
     /// Assigns the pods that wait for a node, as a scheduler would, and waits until kubelet runs them.
     pub fn bind_pods(&self) {
-        let pods = |selector: &str| {
-            let all = self.server.get(&format!("/api/v1/pods?limit=500&fieldSelector={selector}"));
-            all["items"].as_array().unwrap().clone()
-        };
-        // Three of the Deployment, one of the DaemonSet here, one of the DaemonSet on Linux.
-        let mut bound = BTreeSet::new();
+        // Three of the Deployment, one of the DaemonSet.
         until("the controllers' pods", || {
-            for pod in pods("spec.nodeName=") {
-                let (namespace, name) = (&pod["metadata"]["namespace"], &pod["metadata"]["name"]);
-                let linux = pod["spec"]["nodeSelector"]["kubernetes.io/os"] == "linux";
-                let binding = json!({
-                    "metadata": { "name": name },
-                    "target": { "kind": "Node", "name": if linux { "linux-1" } else { NODE } },
-                });
-                let path = format!(
-                    "/api/v1/namespaces/{}/pods/{}/binding",
-                    namespace.as_str().unwrap(),
-                    name.as_str().unwrap()
-                );
-                // Its controller may have deleted it since.
-                if self.server.client().post::<Value, Value>(&path, &binding).is_ok() {
-                    bound.insert(name.to_string());
-                }
-            }
-            let running = pods(&format!("spec.nodeName={NODE},status.phase=Running"));
-            let ready = running.iter().filter(|pod| pod["metadata"].get("deletionTimestamp").is_none());
-            (ready.count() == 4).then_some(())
+            self.server.bind_waiting_pods(NODE);
+            let running =
+                self.server.get(&format!("/api/v1/pods?fieldSelector=spec.nodeName={NODE},status.phase=Running"));
+            let mut ready = running["items"].as_array().unwrap().iter();
+            (ready.by_ref().filter(|pod| pod["metadata"].get("deletionTimestamp").is_none()).count() == 4).then_some(())
         });
     }
 

@@ -104,6 +104,23 @@ impl ApiServer {
         self.kubectl(&["apply", "--server-side", "--force-conflicts", "-f", "-"], &moved(&read("docs/rbac.yaml")));
     }
 
+    /// Assigns the pods that wait for a node, as a scheduler would: those for Linux to linux-1, the others to this node.
+    pub fn bind_waiting_pods(&self, node: &str) {
+        let waiting = self.get("/api/v1/pods?limit=500&fieldSelector=spec.nodeName=");
+        for pod in waiting["items"].as_array().unwrap() {
+            let (namespace, name) = (&pod["metadata"]["namespace"], &pod["metadata"]["name"]);
+            let linux = pod["spec"]["nodeSelector"]["kubernetes.io/os"] == "linux";
+            let binding = json!({
+                "metadata": { "name": name },
+                "target": { "kind": "Node", "name": if linux { "linux-1" } else { node } },
+            });
+            let (namespace, name) = (namespace.as_str().unwrap(), name.as_str().unwrap());
+            let path = format!("/api/v1/namespaces/{namespace}/pods/{name}/binding");
+            // Its controller may have deleted it since.
+            let _bound = self.client().post::<Value, Value>(&path, &binding);
+        }
+    }
+
     /// Creates MutatingAdmissionPolicies, written in v1.
     pub fn mutates_by(&self, policies: &str) {
         let version = |version: &str| format!("apiVersion: admissionregistration.k8s.io/{version}\n");

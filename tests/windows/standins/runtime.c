@@ -3,8 +3,8 @@
  *
  * While a CNI configuration is published, a pod gets a sandbox, and Calico's CNI plugin gives that an endpoint
  * (C:\test\cri.exe). Without one no pod gets a sandbox, and what a sandbox that ends has in HNS stays there (containerd
- * 8774). The first try for a pod fails, and its endpoint outlives its sandbox (microsoft/Windows-Containers 631). While
- * there is a file C:\test\runtime.hold it does nothing. */
+ * 8774). The first try for a pod fails, and its endpoint outlives its sandbox (microsoft/Windows-Containers 631), unless
+ * there is a file C:\test\runtime.tidy. While there is a file C:\test\runtime.hold it does nothing. */
 #include "steer.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +19,11 @@ static struct pod {
     char uid[40], name[160], sandbox[65];
 } running[MOST];
 static int count;
+
+static int is_there(const char *file)
+{
+    return GetFileAttributesA(file) != INVALID_FILE_ATTRIBUTES;
+}
 
 static int published(void)
 {
@@ -97,7 +102,9 @@ static void attach(const char *uid, const char *name)
     snprintf(pod->name, sizeof pod->name, "%s", name);
     sandbox_of(uid, 1, lost);
     sandbox_of(uid, 2, pod->sandbox);
-    if (!plugins("add", lost, name) || !plugins("add", pod->sandbox, name))
+    if (!is_there("C:\\test\\runtime.tidy") && !plugins("add", lost, name))
+        return;
+    if (!plugins("add", pod->sandbox, name))
         return;
     count++;
     write_systems();
@@ -127,7 +134,7 @@ DWORD WINAPI play_runtime(void *unused)
         char *wanted = read_file("C:\\test\\pods"), *rest = wanted, *line;
         int is_published = published();
 
-        if (!wanted || GetFileAttributesA("C:\\test\\runtime.hold") != INVALID_FILE_ATTRIBUTES) {
+        if (!wanted || is_there("C:\\test\\runtime.hold")) {
             free(wanted);
             continue;
         }

@@ -7,6 +7,8 @@ mod adoption;
 #[cfg(not(windows))]
 mod boot_time;
 #[cfg(not(windows))]
+mod calico_programs;
+#[cfg(not(windows))]
 mod containerd;
 #[cfg(not(windows))]
 mod credentials;

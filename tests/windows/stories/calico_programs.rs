@@ -1,0 +1,185 @@
+//! Calico's own programs, from the releases that `CALICOCTL_WIN_REAL_RELEASE` names, on the test machine and a real API
+//! server. The other stories play them by stand-ins.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use calicoctl_win::sandbox::cluster::{Layout, Seed};
+use serde_json::Value;
+
+use crate::api_server::ApiServer;
+use crate::house::{House, NODE, SOON, config};
+use crate::machine::eventually;
+use crate::parts::part;
+
+/// The address of the machine's only adapter.
+const ADDRESS: &str = "10.20.0.21";
+
+/// The pods that the cluster's controllers want on the node: three of a Deployment, one of a DaemonSet.
+const PODS: usize = 4;
+
+const NAMED_BY: &str = "CALICOCTL_WIN_REAL_RELEASE";
+
+/// kubelet's code, which runs no CNI plugin here, says that each pod has the same address. The server stores the one that
+/// Calico's plugin assigned, as it does where kubelet reads it from the sandbox.
+const ADDRESSES: &str = r#"
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicy
+metadata: {name: addresses}
+spec:
+  failurePolicy: Fail
+  reinvocationPolicy: Never
+  matchConstraints:
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [UPDATE], resources: [pods/status]}]
+  matchConditions:
+  - name: assigned
+    expression: object.metadata.?annotations["cni.projectcalico.org/podIP"].orValue("") != ""
+  variables: [{name: ip, expression: 'string(object.metadata.annotations["cni.projectcalico.org/podIP"]).split("/")[0]'}]
+  mutations:
+  - patchType: JSONPatch
+    jsonPatch:
+      expression: >-
+        [JSONPatch{op: "add", path: "/status/podIP", value: variables.ip},
+         JSONPatch{op: "add", path: "/status/podIPs", value: [{"ip": variables.ip}]}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicyBinding
+metadata: {name: addresses}
+spec: {policyName: addresses}
+"#;
+
+/// An archive as Calico's authors publish it: `calico-windows-v3.31.7.zip`.
+struct Release {
+    version: String,
+    archive: Vec<u8>,
+}
+
+impl Release {
+    fn read(file: &Path) -> Self {
+        let name = file.file_stem().unwrap_or_default().to_string_lossy();
+        let version = name.strip_prefix("calico-windows-").unwrap_or_else(|| panic!("{NAMED_BY}: {}", file.display()));
+        let archive = std::fs::read(file).unwrap_or_else(|e| panic!("{NAMED_BY}: {}: {e}", file.display()));
+        Self { version: version.into(), archive }
+    }
+
+    /// The definitions that a cluster of this release has.
+    fn layout(&self) -> Layout {
+        let minor: u32 = self.version.split('.').nth(1).unwrap().parse().unwrap();
+        if minor < 33 { Layout::V1 } else { Layout::V3 }
+    }
+}
+
+/// What the variable names, older first, separated as in PATH.
+#[expect(clippy::print_stderr, reason = "who runs the tests is to know what they did not")]
+fn releases() -> Vec<Release> {
+    let named = std::env::var_os(NAMED_BY).unwrap_or_default();
+    if named.is_empty() {
+        eprintln!("skipped: {NAMED_BY} names no release of Calico");
+        return Vec::new();
+    }
+    std::env::split_paths(&named).map(|file| Release::read(&file)).collect()
+}
+
+/// A machine that has joined a cluster with this release on its Linux node.
+struct Node {
+    cluster: ApiServer,
+    house: House,
+}
+
+impl Node {
+    fn joined(release: &Release) -> Option<Self> {
+        let (manager, kubemark) = (part("kube-controller-manager")?, part("kubemark")?);
+        let mut cluster = ApiServer::start()?;
+        cluster.control(&manager);
+        cluster.define(release.layout());
+        let seed = Seed { layout: release.layout(), calico: release.version.clone(), ..Seed::new(NODE) };
+        cluster.seed(&seed, "calico-system");
+        cluster.mutates_by(ADDRESSES);
+        cluster.on_windows(Some(ADDRESS));
+        let login = cluster.file("kubeconfig");
+        cluster.start_kubemark(&kubemark, NODE, &login);
+        let house = House::bare(&cluster, &release.version, &config(&release.version, "vxlan"))?;
+        let house = house.with_release(&release.version, release.archive.clone());
+        // Felix (felix/dataplane/windows/endpoint_mgr.go) keeps the rules of a pod by its name: to another endpoint of a pod
+        // whose first one nobody deleted it applies none.
+        house.machine.file("test/runtime.tidy", "");
+        drop(house.start_kubelet());
+        Some(Self { cluster, house })
+    }
+
+    /// What Calico and this program wrote on the Node.
+    fn annotation(&self, name: &str) -> String {
+        let node = self.cluster.get(&format!("/api/v1/nodes/{NODE}"));
+        node["metadata"]["annotations"][name].as_str().unwrap_or_default().to_owned()
+    }
+
+    fn is_cordoned(&self) -> bool {
+        self.cluster.get(&format!("/api/v1/nodes/{NODE}"))["spec"]["unschedulable"] == true
+    }
+
+    /// Waits until each pod of the node has an endpoint with the address
+    /// that Calico assigned, and Felix's rules there instead of the one by which the CNI plugin closes it. Returns the ids
+    /// of the endpoints.
+    #[track_caller]
+    fn until_pods_are_attached(&self) -> BTreeSet<String> {
+        eventually("pods with Felix's rules", SOON * 2, || {
+            self.cluster.bind_waiting_pods(NODE);
+            let pods = self.cluster.get(&format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{NODE}"));
+            let text = self.house.read("test/hns.endpoints");
+            let endpoints: Vec<Value> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+            let endpoint_of = |pod: &Value| {
+                let assigned = pod["metadata"]["annotations"]["cni.projectcalico.org/podIP"].as_str()?.to_owned();
+                let is_its = |one: &&Value| one["IPAddress"].as_str().is_some_and(|ip| format!("{ip}/32") == assigned);
+                let endpoint = endpoints.iter().find(is_its)?;
+                let mut policies = endpoint["Policies"].as_array()?.iter();
+                let is_open = policies.any(|policy| policy["Type"] == "ACL" && policy["Action"] == "Allow");
+                is_open.then(|| endpoint["ID"].to_string())
+            };
+            let stays = |pod: &&Value| pod["metadata"]["deletionTimestamp"].is_null();
+            let found: Option<BTreeSet<String>> =
+                pods["items"].as_array()?.iter().filter(stays).map(endpoint_of).collect();
+            found.filter(|found| found.len() == PODS)
+        })
+    }
+
+    fn vsid(&self) -> Value {
+        self.house.hns().remove("Calico").unwrap_or_default()["Subnets"][0]["Policies"][0]["VSID"].clone()
+    }
+
+    /// Removes Calico; HNS has nothing of it left.
+    fn remove(self) {
+        self.house.run("uninstall -y").exits(0);
+        let left = self.house.hns();
+        assert_eq!(left.keys().map(String::as_str).collect::<Vec<_>>(), [""; 0], "{left:#?}");
+        assert_eq!(self.house.read("test/hns.endpoints"), "");
+    }
+}
+
+#[test]
+fn each_release_of_calico_is_installed_changed_booted_and_removed() {
+    for release in releases() {
+        let Some(node) = Node::joined(&release) else { return };
+        let house = &node.house;
+        house.install();
+        house.until_healthy();
+        assert_eq!(node.vsid(), 4096);
+        assert_eq!(node.annotation("projectcalico.org/IPv4Address"), format!("{ADDRESS}/24"));
+        let mac = node.annotation("projectcalico.org/VXLANTunnelMACAddr");
+        assert!(!mac.is_empty());
+        let pods = node.until_pods_are_attached();
+        house.run("verify").exits(0);
+
+        house.run("reconfigure -y --set calicoNetwork.vxlan.vxlanVNI=5000").exits(0);
+        house.until_healthy();
+        assert_eq!((node.vsid(), node.is_cordoned()), (Value::from(5000), false));
+        assert!(node.until_pods_are_attached().is_disjoint(&pods));
+
+        house.machine.cut_power();
+        house.machine.power_on();
+        drop(house.start_kubelet());
+        house.until_healthy();
+        assert_eq!(node.vsid(), 5000);
+        node.until_pods_are_attached();
+        node.remove();
+    }
+}
