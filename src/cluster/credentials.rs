@@ -187,19 +187,34 @@ impl Cluster {
     /// # Errors
     /// Fault `NodeRights` if one is missing, and those of any request.
     pub fn check_release(&self, credentials: &NodeCredentials, line: (u64, u64), group: ApiGroup) -> Result<()> {
-        let node = self.as_node(credentials)?;
-        let rights = access::of_release(line, group);
-        let missing = self.runtime.block_on(access::missing(&node, rights)).map_err(|failure| {
-            anyhow::Error::from(failure).context("ask which rights the node's own credentials have")
-        })?;
-        if missing.is_empty() {
-            return Ok(());
-        }
         let account = credentials.token().and_then(|token| claims(token.reveal()).account);
         let who = account.map_or_else(
             || "the user of the node's kubeconfig".into(),
             |(namespace, account)| format!("the service account {namespace}/{account}"),
         );
+        self.may_run(&self.as_node(credentials)?, &who, line, group)
+    }
+
+    /// The same where this is connected as Calico's services are.
+    ///
+    /// # Errors
+    /// As [`Cluster::check_release`].
+    pub fn check_release_of_services(&self, line: (u64, u64)) -> Result<()> {
+        let (group, _) = Self::of_calico(|group| {
+            let (name, version) = group.parts();
+            self.get::<Value>(&path(["apis", name, version, "clusterinformations", "default"]))
+        })?;
+        self.may_run(&self.api, "the login of Calico's services", line, group)
+    }
+
+    fn may_run(&self, node: &Arc<Api>, who: &str, line: (u64, u64), group: ApiGroup) -> Result<()> {
+        let rights = access::of_release(line, group);
+        let missing = self.runtime.block_on(access::missing(node, rights)).map_err(|failure| {
+            anyhow::Error::from(failure).context("ask which rights the node's own credentials have")
+        })?;
+        if missing.is_empty() {
+            return Ok(());
+        }
         let (major, minor) = line;
         let rights: Vec<String> = missing.iter().map(Right::to_string).collect();
         let what = format!("{who} lacks rights that Felix of Calico v{major}.{minor} needs: {}", rights.join(", "));

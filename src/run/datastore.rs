@@ -64,6 +64,22 @@ pub(crate) fn away(app: &mut App, node: &dyn Node, steps: &[Step]) -> Option<any
     ask(app, node, &config, &datastore).err().filter(unusable)
 }
 
+/// Refuses a release line whose Felix may not read what it needs: a run would wait for it without success. What cannot be asked
+/// does not matter here: without an API server the machine is changed as well.
+///
+/// # Errors
+/// Fault `NodeRights`.
+pub(crate) fn may_run(app: &mut App, node: &dyn Node, line: (u64, u64)) -> Result<()> {
+    let asked = || -> Result<()> {
+        let config = agent::read_config(node)?;
+        match (config.datastore(), app.connector.as_services(node, &config, Limits::within(LIMIT))?) {
+            (Datastore::Kubernetes, Some(cluster)) => cluster.check_release_of_services(line),
+            _ => Ok(()),
+        }
+    };
+    asked().or_else(|error| if Fault::id_of(&error) == "NodeRights" { Err(error) } else { Ok(()) })
+}
+
 /// Asks the datastore, as the node's services do.
 ///
 /// # Errors

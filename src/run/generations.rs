@@ -165,6 +165,14 @@ impl Verb for Restored {
     fn refuse(&self, op: &mut Operation<'_>) -> Result<()> {
         match op.row.aim {
             Aim::Current => datastore::must_answer(op.app, op.node, &self.planned.steps),
+            // An undo of a change that does not work is made in any case.
+            Aim::Former if op.row.command == verb::ROLLBACK.command => {
+                let (now, then) = (op.context.standing.release(), &self.about.calico_version);
+                if now.is_some_and(|now| now.line() == then.line()) {
+                    return Ok(());
+                }
+                datastore::may_run(op.app, op.node, then.line())
+            }
             _ => Ok(()),
         }
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use calicoctl_win::sandbox::cluster::{Layout, Seed};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::api_server::{ApiServer, until};
 use super::parts::part;

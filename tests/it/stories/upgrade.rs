@@ -63,6 +63,7 @@ fn any_release_can_be_changed_to_any_other_across_layouts() {
         assert_eq!(again["status"], "no_changes", "{again}");
     }
     for version in ["v3.33.2", "v3.31.7"] {
+        lab.linux_runs(version);
         let _back = lab.run("rollback -y").exits(0);
         assert_eq!(runs(&lab), healthy(version));
     }
@@ -655,6 +656,11 @@ fn a_release_whose_felix_may_not_read_what_it_needs_is_refused_before_any_change
         assert_ne!(lab.object("nodes", "win-a1").unwrap()["spec"]["unschedulable"], true);
         // Calico on Linux is upgraded first, which adds the role.
         let _fits = lab.run(&format!("upgrade -y --release {windows} --allow-downgrade")).exits(0);
+        assert_eq!(runs(&lab), healthy(windows));
+        // Nor is the earlier release restored while the cluster has another role.
+        let back = lab.alone("rollback -y -o json").exits(3).json();
+        assert_eq!((&back["error"]["id"], &back["changed"]), (&json!("NodeRights"), &json!(false)), "{back}");
+        assert!(back["error"]["what"].as_str().unwrap().contains(&format!("list {has}")), "{back}");
         assert_eq!(runs(&lab), healthy(windows));
     }
 }

@@ -4,8 +4,10 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use calicoctl_win::sandbox::cluster::{Layout, Seed};
-use serde_json::Value;
+use calicoctl_win::sandbox::cluster::{EmbeddedCluster, Layout, Seed};
+use http::Method;
+use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::api_server::ApiServer;
 use crate::house::{House, NODE, SOON, config};
@@ -86,13 +88,20 @@ struct Node {
     house: House,
 }
 
+/// The cluster's own account of Calico, and its program on Linux.
+const ROLE: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/calico-node";
+const DAEMON_SET: &str = "/apis/apps/v1/namespaces/calico-system/daemonsets/calico-node";
+
+const IPAM_BLOCKS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/ipamblocks.crd.projectcalico.org";
+
 impl Node {
-    fn joined(release: &Release) -> Option<Self> {
+    /// `layout`: the definitions of the cluster.
+    fn joined(release: &Release, layout: Layout) -> Option<Self> {
         let (manager, kubemark) = (part("kube-controller-manager")?, part("kubemark")?);
         let mut cluster = ApiServer::start()?;
         cluster.control(&manager);
-        cluster.define(release.layout());
-        let seed = Seed { layout: release.layout(), calico: release.version.clone(), ..Seed::new(NODE) };
+        cluster.define(layout);
+        let seed = Seed { layout, calico: release.version.clone(), ..Seed::new(NODE) };
         cluster.seed(&seed, "calico-system");
         cluster.mutates_by(ADDRESSES);
         cluster.on_windows(Some(ADDRESS));
@@ -142,6 +151,24 @@ impl Node {
         })
     }
 
+    /// Gives the cluster the role and the program of another release, and the field of the newer definitions. A field more
+    /// does not matter to an older release.
+    fn has_calico(&self, version: &str) {
+        let dir = TempDir::new().unwrap();
+        let seed = Seed { calico: version.into(), ..Seed::new(NODE) };
+        let model = EmbeddedCluster::start(dir.path(), &seed, &[]).unwrap();
+        let of_model = |path: &str| model.as_admin(&Method::GET, path, None).unwrap();
+        self.cluster.patch(ROLE, &json!({ "rules": of_model(ROLE)["rules"] }));
+        let mut containers = self.cluster.get(DAEMON_SET)["spec"]["template"]["spec"]["containers"].clone();
+        containers[0]["image"] = of_model(DAEMON_SET)["spec"]["template"]["spec"]["containers"][0]["image"].clone();
+        let template = json!({ "spec": { "containers": containers } });
+        self.cluster.patch(DAEMON_SET, &json!({ "spec": { "template": template } }));
+        let mut versions = self.cluster.get(IPAM_BLOCKS)["spec"]["versions"].clone();
+        let fields = &mut versions[0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["attributes"];
+        fields["items"]["properties"]["releasedAt"] = json!({ "type": "string", "format": "date-time" });
+        self.cluster.patch(IPAM_BLOCKS, &json!({ "spec": { "versions": versions } }));
+    }
+
     fn vsid(&self) -> Value {
         self.house.hns().remove("Calico").unwrap_or_default()["Subnets"][0]["Policies"][0]["VSID"].clone()
     }
@@ -158,7 +185,7 @@ impl Node {
 #[test]
 fn each_release_of_calico_is_installed_changed_booted_and_removed() {
     for release in releases() {
-        let Some(node) = Node::joined(&release) else { return };
+        let Some(node) = Node::joined(&release, release.layout()) else { return };
         let house = &node.house;
         house.install();
         house.until_healthy();
@@ -182,4 +209,35 @@ fn each_release_of_calico_is_installed_changed_booted_and_removed() {
         node.until_pods_are_attached();
         node.remove();
     }
+}
+
+#[test]
+fn an_upgrade_from_one_release_to_the_next_and_back_waits_for_the_cluster() {
+    let [old, new, ..] = &releases()[..] else { return };
+    let Some(node) = Node::joined(old, Layout::V1) else { return };
+    let house = &node.house;
+    house.install();
+    house.until_healthy();
+    let pods = node.until_pods_are_attached();
+    let archive = house.machine.file(&format!("calico-windows-{}.zip", new.version), &new.archive);
+    let upgrade = ["upgrade", "--yes", "-c", &house.config, "--release", &archive, "-o", "json"];
+
+    // Felix of the next release would never be in sync with the role of this one.
+    let refused = house.machine.run(&upgrade).exits(3).json();
+    assert_eq!(refused["changed"], false, "{refused:#}");
+    house.until_healthy();
+
+    node.has_calico(&new.version);
+    house.machine.run(&upgrade).exits(0);
+    assert_eq!(house.until_healthy()["calico_version"], new.version.as_str());
+    assert_eq!(node.until_pods_are_attached(), pods, "no pod was touched");
+    house.run("verify").exits(0);
+
+    let refused = house.run("rollback --yes -o json").exits(3).json();
+    assert_eq!(refused["changed"], false, "{refused:#}");
+    node.has_calico(&old.version);
+    house.run("rollback --yes").exits(0);
+    assert_eq!(house.until_healthy()["calico_version"], old.version.as_str());
+    assert_eq!(node.until_pods_are_attached(), pods);
+    node.remove();
 }
