@@ -23,6 +23,8 @@ for part in $(packaging/real/prepare.sh --list); do
     compgen -G "target/real/$part*" >/dev/null ||
         echo "$part is not built, and its tests do not run: packaging/real/prepare.sh builds it" >&2
 done
+[ -n "${CALICOCTL_WIN_REAL_RELEASE:-}" ] ||
+    echo "Calico's own programs do not run: CALICOCTL_WIN_REAL_RELEASE names no release of it" >&2
 own=
 # The crash tests flush thousands of small files, as on Windows; in memory that is fast.
 if [ -z "${TMPDIR:-}" ] && [ -w /dev/shm ]; then

@@ -168,6 +168,24 @@ impl ApiServer {
         self.client.get(path).unwrap().unwrap_or_else(|| panic!("there is no {path}"))
     }
 
+    /// The address of its etcd, where Calico's data can be too.
+    pub fn etcd(&self) -> &str {
+        let named = |argument: &String| argument.starts_with("--etcd-servers=");
+        let argument = self.command.1.iter().find(|one| named(one)).unwrap();
+        argument.split_once('=').unwrap().1
+    }
+
+    pub fn put_in_etcd(&self, key: &str, value: &Value) {
+        use base64::Engine as _;
+        let encoded = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
+        // reqwest requires one, also without TLS; another test may have set it.
+        drop(rustls::crypto::ring::default_provider().install_default());
+        let client = reqwest::blocking::Client::builder().no_proxy().build().unwrap();
+        let body = json!({ "key": encoded(key), "value": encoded(&value.to_string()) });
+        let answer = client.post(format!("{}/v3/kv/put", self.etcd())).body(body.to_string()).send().unwrap();
+        assert!(answer.status().is_success(), "{key}: {}", answer.text().unwrap());
+    }
+
     pub fn post(&self, path: &str, object: &Value) -> Value {
         self.client.post(path, object).unwrap()
     }

@@ -54,6 +54,42 @@ struct json *read_table(const char *table)
     return list;
 }
 
+/* An endpoint that is attached to the host, as Calico's own is on an l2bridge network, is an adapter of the machine:
+ * Calico's startup looks for the one with its address (projectcalico/calico, cni-plugin/pkg/dataplane/windows). */
+static void list_adapters_of(const struct json *endpoints)
+{
+    static const char *const kind = "Hyper-V Virtual Ethernet Adapter #2";
+    char *all = read_state("adapters"), *rest = all, *line;
+    struct json *networks = read_table(NETWORKS);
+    struct text kept = {0};
+    struct adapter a;
+    add(&kept, "");
+    while ((line = next_line(&rest)))
+        if (parse_adapter(line, &a) && strcmp(a.description, kind))
+            print_adapter(&kept, &a);
+    free(all);
+    for (int i = 0; i < endpoints->count; i++) {
+        const struct json *endpoint = endpoints->items[i], *of = json_get(endpoint, "SharedContainers");
+        int at = place_of(networks, json_text(endpoint, "VirtualNetwork"));
+        if (json_number(endpoint, "State", 1) != 2 || (of && of->count) || json_get(endpoint, "Namespace") || at < 0)
+            continue;
+        const struct json *subnets = json_get(networks->items[at], "Subnets");
+        const char *prefix = subnets && subnets->count ? json_text(subnets->items[0], "AddressPrefix") : "";
+        char index[16], name[256], mac[32], address[64];
+        snprintf(index, sizeof index, "%d", 90 + i);
+        snprintf(name, sizeof name, "vEthernet (%s)", json_text(endpoint, "Name"));
+        snprintf(mac, sizeof mac, "%s", json_text(endpoint, "MacAddress"));
+        for (char *colon = mac; (colon = strchr(colon, ':'));)
+            *colon = '-';
+        snprintf(address, sizeof address, "%s%s", json_text(endpoint, "IPAddress"), strchr(prefix, '/') ? strchr(prefix, '/') : "");
+        a = (struct adapter){index, name, mac, "0", "auto", (char *)kind, address, 0};
+        print_adapter(&kept, &a);
+    }
+    json_free(networks);
+    write_state("adapters", kept.at, "wb");
+    free(kept.at);
+}
+
 void write_table(const char *table, const struct json *list)
 {
     struct text text = {0};
@@ -64,6 +100,8 @@ void write_table(const char *table, const struct json *list)
     }
     write_state(table, text.at, "wb");
     free(text.at);
+    if (!strcmp(table, ENDPOINTS))
+        list_adapters_of(list);
 }
 
 int place_of(const struct json *list, const char *id)

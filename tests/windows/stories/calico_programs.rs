@@ -9,6 +9,7 @@ use http::Method;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use super::first_day::remote_access;
 use crate::api_server::ApiServer;
 use crate::house::{House, NODE, SOON, config};
 use crate::machine::eventually;
@@ -96,7 +97,7 @@ const IPAM_BLOCKS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitio
 
 impl Node {
     /// `layout`: the definitions of the cluster.
-    fn joined(release: &Release, layout: Layout) -> Option<Self> {
+    fn joined(release: &Release, layout: Layout, backend: &str) -> Option<Self> {
         let (manager, kubemark) = (part("kube-controller-manager")?, part("kubemark")?);
         let mut cluster = ApiServer::start()?;
         cluster.control(&manager);
@@ -107,7 +108,15 @@ impl Node {
         cluster.on_windows(Some(ADDRESS));
         let login = cluster.file("kubeconfig");
         cluster.start_kubemark(&kubemark, NODE, &login);
-        let house = House::bare(&cluster, &release.version, &config(&release.version, "vxlan"))?;
+        if backend == "windows-bgp" {
+            let group = match layout {
+                Layout::V1 => "crd.projectcalico.org/v1",
+                Layout::V3 => "projectcalico.org/v3",
+            };
+            let pool = format!("/apis/{group}/ippools/default-ipv4-ippool");
+            cluster.patch(&pool, &json!({ "spec": { "vxlanMode": "Never" } }));
+        }
+        let house = House::bare(&cluster, &release.version, &config(&release.version, backend))?;
         let house = house.with_release(&release.version, release.archive.clone());
         // Felix (felix/dataplane/windows/endpoint_mgr.go) keeps the rules of a pod by its name: to another endpoint of a pod
         // whose first one nobody deleted it applies none.
@@ -136,9 +145,11 @@ impl Node {
             let pods = self.cluster.get(&format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{NODE}"));
             let text = self.house.read("test/hns.endpoints");
             let endpoints: Vec<Value> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+            let attached = self.house.read("test/attached");
             let endpoint_of = |pod: &Value| {
-                let assigned = pod["metadata"]["annotations"]["cni.projectcalico.org/podIP"].as_str()?.to_owned();
-                let is_its = |one: &&Value| one["IPAddress"].as_str().is_some_and(|ip| format!("{ip}/32") == assigned);
+                let uid = pod["metadata"]["uid"].as_str()?;
+                let assigned = attached.lines().rev().find_map(|line| line.strip_prefix(uid))?.trim().to_owned();
+                let is_its = |one: &&Value| one["IPAddress"] == assigned.as_str();
                 let endpoint = endpoints.iter().find(is_its)?;
                 let mut policies = endpoint["Policies"].as_array()?.iter();
                 let is_open = policies.any(|policy| policy["Type"] == "ACL" && policy["Action"] == "Allow");
@@ -159,14 +170,20 @@ impl Node {
         let model = EmbeddedCluster::start(dir.path(), &seed, &[]).unwrap();
         let of_model = |path: &str| model.as_admin(&Method::GET, path, None).unwrap();
         self.cluster.patch(ROLE, &json!({ "rules": of_model(ROLE)["rules"] }));
-        let mut containers = self.cluster.get(DAEMON_SET)["spec"]["template"]["spec"]["containers"].clone();
-        containers[0]["image"] = of_model(DAEMON_SET)["spec"]["template"]["spec"]["containers"][0]["image"].clone();
-        let template = json!({ "spec": { "containers": containers } });
-        self.cluster.patch(DAEMON_SET, &json!({ "spec": { "template": template } }));
+        let image = &of_model(DAEMON_SET)["spec"]["template"]["spec"]["containers"][0]["image"];
+        self.calico_on_linux_has("image", image.clone());
         let mut versions = self.cluster.get(IPAM_BLOCKS)["spec"]["versions"].clone();
         let fields = &mut versions[0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["attributes"];
         fields["items"]["properties"]["releasedAt"] = json!({ "type": "string", "format": "date-time" });
         self.cluster.patch(IPAM_BLOCKS, &json!({ "spec": { "versions": versions } }));
+    }
+
+    /// Sets a field of the DaemonSet's container.
+    fn calico_on_linux_has(&self, field: &str, value: Value) {
+        let mut containers = self.cluster.get(DAEMON_SET)["spec"]["template"]["spec"]["containers"].clone();
+        containers[0][field] = value;
+        let template = json!({ "spec": { "containers": containers } });
+        self.cluster.patch(DAEMON_SET, &json!({ "spec": { "template": template } }));
     }
 
     fn vsid(&self) -> Value {
@@ -185,7 +202,7 @@ impl Node {
 #[test]
 fn each_release_of_calico_is_installed_changed_booted_and_removed() {
     for release in releases() {
-        let Some(node) = Node::joined(&release, release.layout()) else { return };
+        let Some(node) = Node::joined(&release, release.layout(), "vxlan") else { return };
         let house = &node.house;
         house.install();
         house.until_healthy();
@@ -214,7 +231,7 @@ fn each_release_of_calico_is_installed_changed_booted_and_removed() {
 #[test]
 fn an_upgrade_from_one_release_to_the_next_and_back_waits_for_the_cluster() {
     let [old, new, ..] = &releases()[..] else { return };
-    let Some(node) = Node::joined(old, Layout::V1) else { return };
+    let Some(node) = Node::joined(old, Layout::V1, "vxlan") else { return };
     let house = &node.house;
     house.install();
     house.until_healthy();
@@ -240,4 +257,56 @@ fn an_upgrade_from_one_release_to_the_next_and_back_waits_for_the_cluster() {
     assert_eq!(house.until_healthy()["calico_version"], old.version.as_str());
     assert_eq!(node.until_pods_are_attached(), pods);
     node.remove();
+}
+
+#[test]
+fn with_bgp_each_release_attaches_pods_and_confd_renders_its_files() {
+    for release in releases() {
+        let Some(node) = Node::joined(&release, release.layout(), "windows-bgp") else { return };
+        let house = &node.house;
+        remote_access(house);
+        drop(house.start_kubelet());
+        house.install();
+        house.until_healthy();
+        assert_eq!(house.hns()["Calico"]["Type"], "L2Bridge");
+        node.until_pods_are_attached();
+        for file in ["peerings.ps1", "blocks.ps1"] {
+            eventually(file, SOON, || house.machine.c(r"CalicoWindows\confd").join(file).exists().then_some(()));
+        }
+        house.run("verify").exits(0);
+        node.remove();
+    }
+}
+
+/// Calico's data is in the cluster's own etcd, as with kubeadm.
+#[test]
+fn with_etcd_each_release_attaches_pods_and_keeps_its_data_there() {
+    for release in releases() {
+        let Some(node) = Node::joined(&release, release.layout(), "vxlan") else { return };
+        let house = &node.house;
+        let resource = |kind: &str, plural: &str, name: &str, spec: Value| {
+            let object = json!({
+                "kind": kind, "apiVersion": "projectcalico.org/v3", "metadata": { "name": name }, "spec": spec });
+            node.cluster.put_in_etcd(&format!("/calico/resources/v3/projectcalico.org/{plural}/{name}"), &object);
+        };
+        let pool = json!({ "cidr": "192.168.0.0/16", "vxlanMode": "Always", "nodeSelector": "all()", "blockSize": 26 });
+        resource("IPPool", "ippools", "default-ipv4-ippool", pool);
+        resource("FelixConfiguration", "felixconfigurations", "default", json!({ "vxlanVNI": 4096 }));
+        let information = json!({ "calicoVersion": release.version, "clusterGUID": "a", "datastoreReady": true });
+        resource("ClusterInformation", "clusterinformations", "default", information);
+        let ipam = json!({ "strict_affinity": true, "auto_allocate_blocks": true });
+        node.cluster.put_in_etcd("/calico/ipam/v2/config", &ipam);
+        let variables = json!([
+            { "name": "DATASTORE_TYPE", "value": "etcdv3" }, { "name": "ETCD_ENDPOINTS", "value": node.cluster.etcd() }]);
+        node.calico_on_linux_has("env", variables);
+        let endpoints = format!("datastore.etcd.endpoints=[{}]", node.cluster.etcd());
+        let in_etcd = vec!["--set", "datastore.type=etcdv3", "--set", &endpoints];
+        let words: Vec<&str> = [house.install_words(), in_etcd].concat();
+        house.machine.run(&words).exits(0);
+        house.until_healthy();
+        node.until_pods_are_attached();
+        assert!(node.annotation("projectcalico.org/IPv4Address").is_empty(), "Calico's data is in etcd");
+        house.run("verify").exits(0);
+        node.remove();
+    }
 }

@@ -197,7 +197,7 @@ fn each_run_that_changes_the_node_is_in_the_event_log() {
 
 /// Gives the machine the role RemoteAccess, as a running service; returns its process.
 #[cfg(not(windows))]
-fn remote_access(house: &House) -> crate::machine::Process {
+pub(super) fn remote_access(house: &House) -> crate::machine::Process {
     let key = r"HKLM\SYSTEM\CurrentControlSet\Services\RemoteAccess";
     for (name, kind, value) in [
         ("DisplayName", "REG_SZ", "Routing and Remote Access"),
