@@ -285,8 +285,12 @@ fn with_etcd_each_release_attaches_pods_and_keeps_its_data_there() {
         let Some(node) = Node::joined(&release, release.layout(), "vxlan") else { return };
         let house = &node.house;
         let resource = |kind: &str, plural: &str, name: &str, spec: Value| {
+            // Calico updates none without these two.
+            let metadata = json!({
+                "name": name, "uid": "0b4c9a5e-1f1e-4c39-9d3c-1a2b3c4d5e6f",
+                "creationTimestamp": "2026-01-01T00:00:00Z" });
             let object = json!({
-                "kind": kind, "apiVersion": "projectcalico.org/v3", "metadata": { "name": name }, "spec": spec });
+                "kind": kind, "apiVersion": "projectcalico.org/v3", "metadata": metadata, "spec": spec });
             node.cluster.put_in_etcd(&format!("/calico/resources/v3/projectcalico.org/{plural}/{name}"), &object);
         };
         let pool = json!({ "cidr": "192.168.0.0/16", "vxlanMode": "Always", "nodeSelector": "all()", "blockSize": 26 });
