@@ -143,9 +143,13 @@ pub fn apply(
         header.touched = interrupted.is_touched();
         stale_files::sweep_of(node, standing, interrupted, events)?;
     } else {
-        let former = standing.base().map(|receipt| &receipt.target.world);
-        for id in former.into_iter().flatten().map(|(id, _)| id).filter(|id| id.is_derived()) {
-            if let Some(state) = node.get(id)? {
+        if let Some(former) = standing.base().map(|receipt| &receipt.target) {
+            let removed = former.leave.difference(&target.leave).filter(|id| matches!(id, Id::File(_)));
+            for id in former.world.keys().filter(|id| id.is_derived()).chain(removed) {
+                let Some(state) = node.get(id)? else { continue };
+                if let (Some(path), State::File { sha256, .. }) = (id.path(), &state) {
+                    store::add_file(node, &node.disk(path), sha256)?;
+                }
                 header.networks.insert(id.clone(), state);
             }
         }

@@ -48,7 +48,8 @@ pub struct Header {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub touched: bool,
     /// The networks of the previous generation, as they were: what its target leaves to Windows, for example the
-    /// adapter, is restored when the run is undone.
+    /// adapter, is restored when the run is undone. And files that its services had written, which this run removes:
+    /// kubelet's login.
     #[serde(default, with = "pairs", skip_serializing_if = "World::is_empty")]
     pub networks: World,
     /// Routes of the host that there were before, and that go with a vSwitch.
@@ -203,7 +204,8 @@ impl Header {
         goal
     }
 
-    /// The goal of undoing: the previous target, with its networks on their previous adapters.
+    /// The goal of undoing: the previous target, with its networks on their previous adapters, and the files of its
+    /// services.
     pub fn undo_goal(&self, former: &Target) -> Target {
         let mut goal = self.goal(former);
         for (id, was) in &self.networks {
@@ -211,6 +213,10 @@ impl Header {
                 && wanted.adapter.is_none()
             {
                 wanted.adapter.clone_from(&was.adapter);
+            }
+            if let Id::File(_) = id {
+                goal.world.insert(id.clone(), was.clone());
+                goal.leave.remove(id);
             }
         }
         goal

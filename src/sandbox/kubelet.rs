@@ -9,7 +9,7 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::agnhost::Program;
 use super::cluster::joining::Admission;
@@ -178,7 +178,10 @@ pub fn join<'a>(cluster: &dyn Fn() -> Result<&'a EmbeddedCluster>, root: &Path) 
         _ => false,
     };
     let said = state::read(&node, role).filter(|said| said.pid == process.pid);
-    if !ours || said.as_ref().is_some_and(|said| said.phase == Phase::Running && said.waiting_for.is_none()) {
+    // A new process may have the id of the last one, whose child has ended with it.
+    let runs = !node.processes(agent::KUBELET)?.is_empty();
+    let done = |said: &AgentState| said.phase == Phase::Running && said.waiting_for.is_none();
+    if !ours || runs && said.as_ref().is_some_and(done) {
         return Ok(());
     }
     let mut said = AgentState::new(role, process.pid, said.map_or_else(|| node.now(), |said| said.since));
@@ -241,7 +244,8 @@ fn start<'a>(
     let (Some(own), Some(bootstrap)) = (file("--kubeconfig"), file("--bootstrap-kubeconfig")) else {
         return Ok(Started::Exits("no kubeconfig".into()));
     };
-    if !node.disk(&own).is_file() {
+    let is_config = |text: String| yaml::read::<Value>(&text).is_ok_and(|file| file["kind"] == "Config");
+    if !read(&own).is_ok_and(is_config) {
         let Ok(text) = read(&bootstrap) else {
             return Ok(Started::Exits(format!("unable to load bootstrap kubeconfig: stat {bootstrap}")));
         };
@@ -250,7 +254,17 @@ fn start<'a>(
             return Ok(Started::Waits("the sandbox's own cluster: its kubelet joins no other".into()));
         }
         let token = login.token().map(|token| token.reveal().to_owned()).unwrap_or_default();
-        match cluster()?.admit(&token, &name, process)? {
+        let current = flag("--cert-dir").map(|folder| format!("{folder}\\kubelet-client-current.pem"));
+        let current = current.and_then(|path| path.parse::<WinPath>().ok());
+        // It may still have its certificate, and only the file that names it is lost.
+        let has_certificate = current.as_ref().is_some_and(|path| node.disk(path).is_file());
+        let admission = if has_certificate {
+            let user = json!({ "name": "default-auth", "user": { "client-certificate": current } });
+            Admission::Issued(json!({ "apiVersion": "v1", "kind": "Config", "users": [user] }).to_string())
+        } else {
+            cluster()?.admit(&token, &name, process)?
+        };
+        match admission {
             Admission::Issued(kubeconfig) => {
                 fs::write(node.disk(&own), kubeconfig).with_context(|| format!("write {own}"))?;
             }

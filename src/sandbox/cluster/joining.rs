@@ -70,10 +70,17 @@ impl EmbeddedCluster {
         })
     }
 
-    /// kubelet creates its Node, if there is none: not Ready, since there is no network for pods yet.
+    /// kubelet creates its Node, if there is none: not Ready, since there is no network for pods yet. Of one that is there
+    /// it reports the address and its version.
     pub fn register(&self, node: &str, address: Ipv4Addr, versions: [&str; 2]) -> Result<()> {
-        if self.as_admin(&Method::GET, &format!("/api/v1/nodes/{node}"), None).is_ok() {
-            return Ok(());
+        let path = format!("/api/v1/nodes/{node}");
+        if self.as_admin(&Method::GET, &path, None).is_ok() {
+            let status = json!({
+                "addresses": [{"type": "InternalIP", "address": address}, {"type": "Hostname", "address": node}],
+                "nodeInfo": {"kubeletVersion": versions[0]},
+            });
+            let status = json!({ "status": status });
+            return self.as_admin(&Method::PATCH, &format!("{path}/status"), Some(&status)).map(drop);
         }
         let mut object = seed::windows_node(node, &address.to_string(), versions[1]);
         object["metadata"]["name"] = node.into();

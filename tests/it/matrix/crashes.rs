@@ -10,7 +10,7 @@ use calicoctl_win::node::Node as _;
 use calicoctl_win::node::sandbox::SandboxNode;
 
 use super::calls::{Calls, Point, spread};
-use super::verbs::{ROWS, Row};
+use super::verbs::{KUBELET_ROWS, ROWS, Row};
 use super::whole::Whole;
 use super::{full, side_by_side};
 use crate::lab::{Lab, Output};
@@ -60,9 +60,10 @@ impl<'a> Ground<'a> {
         let calls = Calls::of(&done, row.words);
         let new = Whole::of(&done);
         assert!(!new.against(&old).is_empty(), "{}: nothing changes", row.name);
-        // A machine without containerd gets it.
+        // A machine without containerd gets it, and a kubelet of ours is no stranger.
         let is_there = |(name, text): (&String, &String)| {
-            text != "gone" || name == "services/containerd" && row.name.contains("containerd")
+            let may_be_ours = [("services/containerd", "containerd"), ("services/kubelet", "our kubelet")];
+            text != "gone" || may_be_ours.iter().any(|(own, word)| name == own && row.name.contains(word))
         };
         assert!(old.strangers().iter().all(is_there), "{:?}", old.strangers());
         assert_eq!(new.strangers(), old.strangers(), "{}: a stranger was touched", row.name);
@@ -193,12 +194,15 @@ impl<'a> Ground<'a> {
 /// How many points of a row are tested in a sample, without crashes of the recovery.
 const SAMPLE: usize = 90;
 
-#[test]
-fn a_verb_that_is_killed_anywhere_is_finished_or_undone() {
+/// The same of a row of [`KUBELET_ROWS`]: their engine is that of the other rows.
+const KUBELET_SAMPLE: usize = 14;
+
+/// Tests the rows: all points, or a sample of each with at least so many points together.
+fn test(rows: &[Row], sample: usize, at_least: usize) {
     let begun = Instant::now();
     let only = std::env::var("CALICO_WIN_MATRIX_ROW").unwrap_or_default();
-    let sample = if full() { usize::MAX } else { SAMPLE };
-    let rows: Vec<&Row> = ROWS.iter().filter(|row| row.name.contains(&only)).collect();
+    let sample = if full() { usize::MAX } else { sample };
+    let rows: Vec<&Row> = rows.iter().filter(|row| row.name.contains(&only)).collect();
     let (mut points, mut wrong) = (0, Vec::new());
     for ground in side_by_side(&rows, |row| Ground::new(row)) {
         let since = Instant::now();
@@ -220,5 +224,15 @@ fn a_verb_that_is_killed_anywhere_is_finished_or_undone() {
     }
     println!("crash matrix: {points} points in {:.0} s", begun.elapsed().as_secs_f64());
     assert!(wrong.is_empty(), "{} recoveries went wrong:\n{}", wrong.len(), wrong.join("\n\n"));
-    assert!(points >= 1000 || !only.is_empty(), "only {points} points");
+    assert!(points >= at_least || !only.is_empty(), "only {points} points");
+}
+
+#[test]
+fn a_verb_that_is_killed_anywhere_is_finished_or_undone() {
+    test(&ROWS, SAMPLE, 1000);
+}
+
+#[test]
+fn an_upgrade_rollback_or_removal_of_our_kubelet_that_is_killed_is_finished_or_undone() {
+    test(&KUBELET_ROWS, KUBELET_SAMPLE, 60);
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use calicoctl_win::node::sandbox::model::Name;
 use serde_json::{Value, json};
 
 use super::copy_folder;
@@ -93,6 +94,19 @@ pub const ROWS: [Row; 24] = [
         words: "migrate from flannel -y --set spec.kubernetes.credentials=secret --set calicoNetwork.nodeAddress=10.20.0.21/24",
         drift: nobody,
     },
+];
+
+/// What changes a kubelet and kube-proxy of ours. The first install is killed in `stories::kubernetes`.
+pub const KUBELET_ROWS: [Row; 4] = [
+    Row {
+        name: "upgrade of our kubelet",
+        start: with_kubelet,
+        words: "apply -y -c node/next/node.yaml",
+        drift: nobody,
+    },
+    Row { name: "rollback of our kubelet", start: with_next_kubelet, words: "rollback -y", drift: nobody },
+    Row { name: "removal of our kubelet", start: with_kubelet, words: "kubernetes uninstall -y", drift: nobody },
+    Row { name: "uninstall with our kubelet", start: with_kubelet, words: "uninstall -y", drift: nobody },
 ];
 
 /// A second adapter, and items of other products: networks, a service, a route, a firewall rule, registry values and
@@ -291,6 +305,35 @@ fn by_scripts() -> Lab {
 fn with_proxy() -> Lab {
     let lab = with_programs();
     let _there = lab.run(PROXY).exits(0);
+    lab
+}
+
+/// A node of which kubelet and kube-proxy are ours, and what the next minor version needs.
+fn with_kubelet() -> Lab {
+    let lab = lived_in();
+    lab.edit_model(|model| {
+        model.services.remove(&Name::new("kubelet")).unwrap();
+        model.processes.retain(|process| process.image.name() != "kubelet.exe");
+    });
+    lab.write("node/token", "abcdef.0123456789abcdef");
+    // Not in the words of a run: there, a version is one of Calico.
+    for (folder, version) in [("now", "v1.35.0"), ("next", "v1.36.2")] {
+        for name in ["kubelet.exe", "kube-proxy.exe"] {
+            lab.write(&format!("node/{folder}/{name}"), format!("Stand-in for Kubernetes Windows {version}, {name}"));
+        }
+        let config = format!(
+            "spec:\n  calico: {{version: v3.32.1}}\n  kubernetes:\n    credentials: secret\n    node:\n      install: true\n      \
+             version: {version}\n      source: {{path: node/{folder}}}\n      join: {{tokenFile: node/token}}\n"
+        );
+        lab.write(&format!("node/{folder}/node.yaml"), config);
+    }
+    let _there = lab.run("apply -y -c node/now/node.yaml").exits(0);
+    lab
+}
+
+fn with_next_kubelet() -> Lab {
+    let lab = with_kubelet();
+    let _there = lab.run("apply -y -c node/next/node.yaml").exits(0);
     lab
 }
 
