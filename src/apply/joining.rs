@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use super::node_object::NodeObject;
-use crate::calico::services::{KUBELET, is_ours};
+use crate::calico::services::{KUBELET, Role, is_ours};
 use crate::cluster::{CertificateRequest, RequestState};
 use crate::fault::{Exit, Fault};
-use crate::item::{Id, State};
+use crate::item::{Id, State, World};
 use crate::node::Node;
 use crate::paths::kubernetes as paths;
+use crate::plan::order;
 use crate::report::event::{Event, Sink};
 use crate::values::WinPath;
 use crate::yaml;
@@ -27,6 +28,24 @@ pub fn has_joined(node: &dyn Node) -> bool {
         let there = named.is_some_and(|path: WinPath| node.disk(&path).is_file());
         there || user["client-certificate-data"].is_string() || user["token"].is_string()
     })
+}
+
+/// What is wrong with a kubelet of this program that has lost its login; none if it has one, or is not to run.
+pub fn lost_login(node: &dyn Node, world: &World) -> Option<String> {
+    let runs = order::runs(world, Role::Kubelet) && world.contains_key(&Id::Running(KUBELET.into()));
+    (runs && !has_joined(node)).then(|| {
+        format!(
+            "kubelet has no login in {}: while it runs it has the old one, and at its next start it needs its certificate \
+             or a bootstrap token",
+            paths::KUBELET_CONF
+        )
+    })
+}
+
+/// Whether kubelet has a certificate, with which it writes its kubeconfig again if only that is lost (`LoadClientConfig`
+/// in Kubernetes' `pkg/kubelet/certificate/bootstrap`).
+pub fn has_certificate(node: &dyn Node) -> bool {
+    node.disk(&WinPath::known(paths::KUBELET_DATA).join(r"pki\kubelet-client-current.pem")).is_file()
 }
 
 /// How somebody who may list certificate requests finds kubelet's.

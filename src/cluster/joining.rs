@@ -61,8 +61,10 @@ impl Cluster {
             Err(failure) if failure.status == Some(401) => {
                 let what =
                     format!("the cluster does not accept the bootstrap token {id}: it has expired or was deleted");
-                let fault = Fault::new(Exit::ClusterAccessDenied, "JoinTokenRefused", what)
-                    .hint("get a new token on a control-plane node: kubeadm token create");
+                let fault = Fault::new(Exit::ClusterAccessDenied, "JoinTokenRefused", what).hint(
+                    "get a new token on a control-plane node: kubeadm token create\nthen write it to the file of \
+                         spec.kubernetes.node.join.tokenFile, or set the variable CALICO_WIN_JOIN_TOKEN",
+                );
                 Err(anyhow::Error::from(failure).context(fault))
             }
             Err(failure) => Err(anyhow::Error::from(failure).context("try the bootstrap token")),

@@ -12,6 +12,7 @@ use super::datastore;
 use super::drain;
 use super::health_gate::{self, Works};
 use super::kubernetes;
+use super::node_status::LOGIN_LOST;
 use super::options::{DrainFlags, NetworkReset, Repair, Rollback};
 use super::pipeline::{self, Done, Planned, Verb, report};
 use super::prepare::{add_files_of, prepare};
@@ -19,6 +20,7 @@ use super::sources::{Choice, settings_diff};
 use super::stage::{self, Purpose};
 use super::verb::{self, Aim, Base, Row};
 use crate::apply::converge;
+use crate::apply::joining::lost_login;
 use crate::apply::journal::Terms;
 use crate::apply::receipt::{About, Receipt};
 use crate::apply::standing::{Applied, Standing};
@@ -88,6 +90,12 @@ fn gather(restore: &Restore<'_>, op: &mut Operation<'_>) -> Result<Restored> {
     check_standing(restore.row, standing)?;
     let now = installed(standing)?;
     let receipt = if restore.row.aim == Aim::Former { former(standing, now, restore.to)? } else { now };
+    // Only kubelet makes it, so it is no step.
+    if restore.row.aim == Aim::Current
+        && let Some(lost) = lost_login(op.node, &receipt.target.world)
+    {
+        op.app.warn(LOGIN_LOST, lost);
+    }
     planned(op, receipt, (restore.drains, restore.drain))
 }
 

@@ -9,10 +9,11 @@ use serde_json::Value;
 
 use super::context::Operation;
 use super::login::on_this_machine;
-use crate::apply::joining::{self, has_joined};
+use crate::apply::joining::{self, has_certificate, has_joined};
 use crate::apply::node_object::NodeObject;
 use crate::apply::standing::Standing;
 use crate::apply::store;
+use crate::calico::kubeconfig;
 use crate::calico::kubernetes::{self, BootstrapToken, Joining, program, program_path};
 use crate::calico::services::{Role, is_ours};
 use crate::calico::x509;
@@ -371,15 +372,23 @@ fn bootstrap(node: &dyn Node, cluster: &Cluster, token: Option<BootstrapToken>) 
         return Ok(there.map_or(Bootstrap::Absent, Bootstrap::Rendered));
     }
     let Some(token) = token else {
-        return there.map(Bootstrap::Rendered).ok_or_else(|| {
+        let Some(there) = there else {
             let what = "kubelet has not joined the cluster, and no bootstrap token is given";
-            Fault::new(Exit::InvalidConfig, "JoinTokenMissing", what)
-                .hint(format!(
-                    "get a token on a control-plane node: kubeadm token create\nthen write it to a file and set \
-                     spec.kubernetes.node.join.tokenFile, or set the variable {TOKEN}"
-                ))
-                .into()
-        });
+            let hint = format!(
+                "get a token on a control-plane node: kubeadm token create\nthen write it to a file and set \
+                 spec.kubernetes.node.join.tokenFile, or set the variable {TOKEN}"
+            );
+            return Err(Fault::new(Exit::InvalidConfig, "JoinTokenMissing", what).hint(hint).into());
+        };
+        // The token of a login that was lost later has usually expired.
+        if !has_certificate(node)
+            && let Ok(login) = kubeconfig::parse(&String::from_utf8_lossy(&there))
+            && let Some(token) = login.token()
+        {
+            let id = token.reveal().split('.').next().unwrap_or_default();
+            cluster.try_bootstrap_token(id, token)?;
+        }
+        return Ok(Bootstrap::Rendered(there));
     };
     cluster.try_bootstrap_token(token.id(), token.secret())?;
     kubernetes::bootstrap_kubeconfig(cluster.server(), cluster.ca_pem(), &token).map(Bootstrap::Rendered)

@@ -15,6 +15,7 @@ use crate::agent::trial::Trial;
 use crate::agent::{self, Role};
 use crate::apply::converge::plan;
 use crate::apply::cordon::Cordon;
+use crate::apply::joining::lost_login;
 use crate::apply::lock::{self, Holder};
 use crate::apply::receipt::{About, Prepared, Receipt};
 use crate::apply::standing::Standing;
@@ -117,6 +118,9 @@ pub(crate) fn measure(app: &mut App, node: &dyn Node) -> Result<NodeStatus> {
 /// A service is stopped on purpose.
 pub(crate) const NOT_STARTED: &str = "ServiceNotStarted";
 
+/// kubelet's login is lost, which only kubelet can make.
+pub(crate) const LOGIN_LOST: &str = "KubeletLoginLost";
+
 /// Windows' own service for BGP.
 const ROUTING: &str = "RemoteAccess";
 
@@ -209,6 +213,9 @@ fn fill(
     }
     if let Some(name) = stopped_runtime(node)? {
         status.problem("RuntimeRunning", format!("the service {name} is stopped: no pod starts"), "preflight --fix");
+    }
+    if let Some(lost) = lost_login(node, &receipt.target.world) {
+        status.problem(LOGIN_LOST, lost, format!("explain {LOGIN_LOST}"));
     }
     if let Some(path) = own_kubeconfig(receipt) {
         credentials(app, node, path, about, status);

@@ -27,7 +27,7 @@ pub fn programs(lab: &Lab, version: &str) -> String {
     version.to_owned()
 }
 
-fn config(lab: &Lab, version: &str, more: &str) {
+pub fn config(lab: &Lab, version: &str, more: &str) {
     let source = programs(lab, version);
     let text = format!(
         "apiVersion: calicoctl-win/v1alpha1
@@ -78,6 +78,7 @@ pub fn stop(lab: &Lab, names: &[&str]) {
     lab.edit_model(|model| {
         for name in names {
             model.services.get_mut(&Name::new(*name)).unwrap().pid.take().unwrap();
+            model.processes.retain(|process| process.service.as_deref() != Some(name));
         }
     });
 }
@@ -620,7 +621,7 @@ fn a_node_that_has_joined_needs_no_token_any_more() {
 }
 
 /// What changed on the machine, in order.
-fn phases(output: &Output) -> Vec<String> {
+pub fn phases(output: &Output) -> Vec<String> {
     let done = |line: &&Value| line["type"] == "phase_complete" && line["changed"] == true;
     output
         .ndjson()

@@ -40,6 +40,7 @@ pub mod migrate;
 mod network;
 mod offline;
 mod old_state;
+mod our_kubelet;
 mod output;
 mod plans;
 mod platforms;
