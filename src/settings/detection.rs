@@ -5,6 +5,8 @@ use std::net::Ipv4Addr;
 
 use regex::Regex;
 
+use super::resolver::Resolver;
+use crate::config::types::Address;
 use crate::facts::{Adapter, ClusterFacts, physical};
 use crate::values::Cidr;
 
@@ -15,6 +17,7 @@ const EXCLUDED: [&str; 5] = [r".*cbr.*", r".*[Dd]ocker.*", r".*\(nat\).*", r".*C
 /// none matches, and for the methods that depend on the machine: what `can-reach=` and `first-found` select changes
 /// with its routes and with every adapter that comes up, while HNS's own choice, the primary adapter, stays the same.
 pub(super) fn adapter<'a>(
+    to: &Resolver<'_>,
     method: &str,
     adapters: &'a [Adapter],
     cluster: Option<&ClusterFacts>,
@@ -36,10 +39,22 @@ pub(super) fn adapter<'a>(
             allowed().find(|adapter| has(adapter, &|ip| cidrs.iter().any(|cidr| cidr.contains(&ip))))
         }
         None if method == "kubernetes-internal-ip" => {
-            let internal = &cluster?.node.as_ref()?.internal_ips;
+            let internal = internal_ips(to, adapters, cluster);
             usable().find(|adapter| has(adapter, &|ip| internal.contains(&ip.to_string())))
         }
         _ => None,
+    }
+}
+
+/// The addresses that kubelet reports of this machine: those of the Node, unless a kubelet of this program gets another.
+fn internal_ips(to: &Resolver<'_>, adapters: &[Adapter], cluster: Option<&ClusterFacts>) -> Vec<String> {
+    let installs = to.given("kubernetes.node.install").unwrap_or(false);
+    let given = to.chosen("kubernetes.node.nodeIP").filter(|_| installs).map(|Address(ip)| ip.to_string());
+    let reported = || cluster?.node.as_ref().map(|node| node.internal_ips.clone()).filter(|ips| !ips.is_empty());
+    let detected = || Adapter::choose(adapters, None, None)?.reachable_address().filter(|_| installs);
+    match given {
+        Some(given) => vec![given],
+        None => reported().unwrap_or_else(|| detected().iter().map(Ipv4Addr::to_string).collect()),
     }
 }
 

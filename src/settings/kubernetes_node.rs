@@ -224,5 +224,14 @@ fn node_ip(to: &mut Resolver<'_>, node: &NodeFacts, network: &Network, installs:
     if installs && address.is_none() {
         to.wrong(PATH, "no adapter of this machine has an IPv4 address that others can reach; set the node's address");
     }
+    // kubelet reports no address that the machine does not have (`validateNodeIP` in Kubernetes' pkg/kubelet).
+    let adapters = node.adapters.iter().filter_map(Adapter::reachable_address);
+    let there: Vec<String> = adapters.map(|ip| ip.to_string()).collect();
+    if let Some(Address(ip)) = address.as_ref().filter(|_| installs && !there.is_empty())
+        && Adapter::choose(&node.adapters, None, Some(*ip)).is_none()
+    {
+        let why = format!("no adapter of this machine has the address {ip}; it has {}", there.join(", "));
+        to.wrong(PATH, why);
+    }
     address.map(|Address(address)| address)
 }

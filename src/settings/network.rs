@@ -119,7 +119,7 @@ fn adapter(
     let found = match fixed {
         _ if backend != Backend::Vxlan => None,
         Some(fixed) => Adapter::choose(adapters, None, Some(fixed)),
-        None => detection::adapter(address, adapters, cluster),
+        None => detection::adapter(to, address, adapters, cluster),
     };
     let address = fixed.map_or_else(|| address.to_owned(), |fixed| fixed.to_string());
     let given = to.given(PATH).filter(|name: &String| !name.is_empty()).map(Some);

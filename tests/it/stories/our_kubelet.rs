@@ -6,7 +6,9 @@ use std::fs;
 use calicoctl_win::node::sandbox::model::{Model, Name, NodeService};
 use serde_json::{Value, json};
 
+use super::credentials::runs_with_etcd;
 use super::kubernetes::{bare, is_ready, phases, stop};
+use crate::etcd::Member;
 use crate::lab::{Lab, Output};
 
 const KUBELET_CONF: &str = "C/etc/kubernetes/kubelet.conf";
@@ -219,5 +221,156 @@ fn token_secret(id: &str) -> Value {
             "auth-extra-groups": data("system:bootstrappers:kubeadm:default-node-token"),
         },
     })
+}
+
+/// What kube-proxy reads of the network.
+fn winkernel(lab: &Lab) -> Value {
+    let read = |path: &str| serde_yaml::from_str::<Value>(&lab.read(path)).unwrap()["winkernel"].clone();
+    read("C/ProgramData/calicoctl-win/agent/kube-proxy.yaml")
+}
+
+const BGP: &str = "--set calicoNetwork.backend=windows-bgp --ignore-preflight-errors \
+                   WindowsBgpRelease,RoutingFeature,PoolEncapsulation";
+
+#[test]
+fn kube_proxy_has_a_source_vip_with_vxlan_and_none_with_windows_bgp() {
+    let lab = bare();
+    let before = lab.picture_without_state();
+    let _joined = lab.run(&format!("apply -c node.yaml -y {BGP}")).exits(0);
+    assert!(is_ready(&lab, "win-a1"));
+    let without = json!({"networkName": "Calico", "enableDSR": true});
+    assert_eq!(winkernel(&lab), without);
+    assert_eq!(lab.run(&format!("apply -c node.yaml -y -o json {BGP}")).exits(0).json()["changed"], false);
+
+    let changed = lab.run("reconfigure -c node.yaml -y -o ndjson --set calicoNetwork.backend=vxlan").exits(0);
+    assert_eq!(started(&changed), "CalicoNode, CalicoFelix, kube-proxy", "{changed}");
+    assert_eq!(winkernel(&lab)["sourceVip"], "192.168.0.2");
+    lab.healthy();
+    let back = lab.run("rollback -y -o ndjson").exits(0);
+    assert!(started(&back).ends_with("kube-proxy") && !started(&back).contains("kubelet"), "{back}");
+    assert_eq!(winkernel(&lab), without);
+    assert!(is_ready(&lab, "win-a1"));
+    let _removed = lab.run("uninstall -y").exits(0);
+    lab.picture_without_state().same_as(&before);
+}
+
+/// kubelet and kube-proxy need the Kubernetes API also where Calico does not.
+#[test]
+fn a_bare_machine_becomes_a_node_of_a_cluster_with_etcd() {
+    let member = Member::start();
+    let lab = bare();
+    runs_with_etcd(&lab);
+    let before = lab.picture_without_state();
+    let etcd = format!("--set datastore.type=etcdv3 --set datastore.etcd.endpoints={}", member.url());
+    let vxlan = "--set calicoNetwork.backend=vxlan --set calicoNetwork.vxlan.vxlanVNI=4096";
+    let words = format!("apply -c node.yaml -y -o json {vxlan} {etcd}");
+    let _joined = lab.run(&words).exits(0);
+    assert!(is_ready(&lab, "win-a1"));
+    lab.healthy();
+    assert_eq!(winkernel(&lab)["sourceVip"], "192.168.0.2");
+    let proxy: Value = serde_yaml::from_str(&lab.read(KUBE_PROXY_CONFIG)).unwrap();
+    assert_eq!(proxy["clientConnection"]["kubeconfig"], r"C:\CalicoWindows\calico-kube-config");
+    assert!(lab.read("C/CalicoWindows/calico-kube-config").contains("token:"));
+    assert_eq!(lab.run(&words).exits(0).json()["changed"], false);
+    let _removed = lab.run("uninstall -y").exits(0);
+    lab.picture_without_state().same_as(&before);
+}
+
+/// A bare machine with a second adapter.
+fn with_storage() -> Lab {
+    let lab = bare();
+    lab.edit_yaml(|yaml| {
+        let adapter =
+            "networks:\n- name: Storage\n  mac: 00-15-5D-14-01-15\n  addresses: [10.30.0.21/24]\n  dhcp: false\n";
+        let (before, after) = yaml.split_once("networks:\n").unwrap();
+        format!("{before}{}networks:\n{after}", adapter.strip_prefix("networks:\n").unwrap())
+    });
+    lab
+}
+
+/// Where the address is: kubelet's flag, kube-proxy's configuration, the Node, and Calico's own variable.
+fn addresses(lab: &Lab) -> [String; 4] {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let kubernetes: Value = serde_json::from_str(&lab.read(KUBERNETES_JSON)).unwrap();
+    let mut flags = kubernetes["programs"]["kubelet"]["args"].as_array().unwrap().iter().map(text);
+    let flag = flags.find_map(|flag| flag.strip_prefix("--node-ip=").map(str::to_owned)).unwrap();
+    let proxy: Value = serde_yaml::from_str(&lab.read(KUBE_PROXY_CONFIG)).unwrap();
+    let node = lab.object("nodes", "win-a1").unwrap();
+    let calico: Value = serde_json::from_str(&lab.read("C/ProgramData/calicoctl-win/services.json")).unwrap();
+    [
+        flag,
+        text(&proxy["bindAddress"]),
+        text(&node["status"]["addresses"][0]["address"]),
+        text(&calico["startup"]["env"]["IP"]),
+    ]
+}
+
+fn adapter_of_external(lab: &Lab) -> Value {
+    let status = lab.run("status -o json").json();
+    let mut networks = status["networks"].as_array().unwrap().iter();
+    networks.find(|network| network["name"] == "External").unwrap()["adapter"].clone()
+}
+
+#[test]
+fn the_nodes_address_by_hand_is_kubelets_and_kube_proxys_and_calico_has_its_own() {
+    let lab = with_storage();
+    let _joined = lab.run("apply -c node.yaml -y").exits(0);
+    assert_eq!(addresses(&lab), ["10.20.0.21", "10.20.0.21", "10.20.0.21", "autodetect"]);
+    let by_hand = "--set kubernetes.node.nodeIP=10.30.0.21";
+    let changed = lab.run(&format!("reconfigure -y -o ndjson {by_hand}")).exits(0);
+    assert_eq!(started(&changed), "kubelet, kube-proxy");
+    assert_eq!(addresses(&lab), ["10.30.0.21", "10.30.0.21", "10.30.0.21", "autodetect"]);
+    lab.healthy();
+    let _back = lab.run("rollback -y").exits(0);
+    assert_eq!(addresses(&lab), ["10.20.0.21", "10.20.0.21", "10.20.0.21", "autodetect"]);
+
+    // Without it, Calico's address is the node's.
+    let lab = with_storage();
+    let _joined = lab.run("apply -c node.yaml -y --set calicoNetwork.nodeAddress=10.30.0.21/24").exits(0);
+    assert_eq!(addresses(&lab), ["10.30.0.21", "10.30.0.21", "10.30.0.21", "10.30.0.21/24"]);
+    assert_eq!(adapter_of_external(&lab), "Storage");
+}
+
+/// The vSwitch must be on the adapter whose address Calico takes once the Node has it.
+#[test]
+fn calico_takes_the_address_by_hand_if_it_is_to_have_that_of_the_node() {
+    let internal = "--set calicoNetwork.nodeAddress=kubernetes-internal-ip";
+    for (by_hand, adapter) in [(" --set kubernetes.node.nodeIP=10.30.0.21", "Storage"), ("", "Ethernet")] {
+        let lab = with_storage();
+        let words = format!("apply -c node.yaml -y -o json {internal}{by_hand}");
+        let _joined = lab.run(&words).exits(0);
+        assert_eq!(adapter_of_external(&lab), adapter);
+        assert_eq!(lab.run(&words).exits(0).json()["changed"], false, "the Node has it now");
+    }
+}
+
+#[test]
+fn an_address_that_the_machine_does_not_have_is_refused_before_anything_is_changed() {
+    let lab = with_storage();
+    let refused = |lab: &Lab, more: &str| {
+        let before = lab.picture_without_state();
+        let refused = lab.run(&format!("apply -c node.yaml -y -o json {more}")).exits(4).json();
+        assert_eq!(
+            (&refused["error"]["id"], &refused["changed"]),
+            (&"ConfigInvalid".into(), &false.into()),
+            "{refused:#}"
+        );
+        lab.picture_without_state().same_as(&before);
+        refused["error"]["what"].as_str().unwrap().to_owned() + &refused["error"]["chain"].to_string()
+    };
+    let other = refused(&lab, "--set kubernetes.node.nodeIP=10.20.0.99");
+    assert!(
+        other.contains("no adapter of this machine has the address 10.20.0.99; it has 10.20.0.21, 10.30.0.21"),
+        "{other}"
+    );
+    lab.edit_model(|model| model.adapters.iter_mut().for_each(|adapter| adapter.addresses.clear()));
+    let before = lab.picture_without_state();
+    let error = lab.run("apply -c node.yaml -y -o json").exits(3).json()["error"].clone();
+    let checks: Vec<&Value> = error["checks"].as_array().unwrap().iter().map(|check| &check["id"]).collect();
+    assert_eq!(checks, ["AdapterHasValidIP"], "{error:#}");
+    lab.picture_without_state().same_as(&before);
+    // A person who knows better must say which address.
+    let none = refused(&lab, "--ignore-preflight-errors AdapterHasValidIP");
+    assert!(none.contains("kubernetes.node.nodeIP: no adapter of this machine has an IPv4 address"), "{none}");
 }
 
