@@ -374,3 +374,49 @@ fn an_address_that_the_machine_does_not_have_is_refused_before_anything_is_chang
     assert!(none.contains("kubernetes.node.nodeIP: no adapter of this machine has an IPv4 address"), "{none}");
 }
 
+#[test]
+fn the_logs_of_kubelet_and_kube_proxy_are_shown_alone_and_among_calicos() {
+    let lab = joined();
+    let said = |words: &str| -> Vec<String> {
+        let document = lab.run(&format!("logs {words} -o json")).exits(0).json();
+        let lines = document["lines"].as_array().unwrap().iter();
+        lines.map(|line| format!("{}: {}", line["file"].as_str().unwrap(), line["line"].as_str().unwrap())).collect()
+    };
+    assert_eq!(said("--component kube-proxy"), [""; 0]);
+    for (name, text) in [
+        ("kubelet-20260102T150004.000.log", "2026-01-02T15:00:01Z calicoctl-win: kubelet starts\n"),
+        ("kubelet.log", "2026-01-02T15:00:07Z calicoctl-win: kubelet restarts\n"),
+        ("kubelet.err.log", "I0102 15:00:05.000000    4001 server.go:467] \"Kubelet version\"\n"),
+        ("kube-proxy.err.log", "E0102 15:00:06.000000    4021 proxier.go:1] no network\n"),
+    ] {
+        lab.write(&format!("node/C/ProgramData/calicoctl-win/logs/calico/{name}"), text);
+    }
+    let kubelet = [
+        "kubelet.log: 2026-01-02T15:00:01Z calicoctl-win: kubelet starts",
+        "kubelet.err.log: I0102 15:00:05.000000    4001 server.go:467] \"Kubelet version\"",
+        "kubelet.log: 2026-01-02T15:00:07Z calicoctl-win: kubelet restarts",
+    ];
+    let proxy = "kube-proxy.err.log: E0102 15:00:06.000000    4021 proxier.go:1] no network";
+    assert_eq!(said("--component kubelet"), kubelet);
+    assert_eq!(said("--component kube-proxy"), [proxy]);
+    let all = said("");
+    let ours: Vec<&String> = all.iter().filter(|line| line.starts_with("kube")).collect();
+    assert_eq!(ours, [kubelet[0], kubelet[1], proxy, kubelet[2]]);
+    assert!(all.iter().any(|line| line.starts_with("calico-node.log: ")), "{all:?}");
+}
+
+/// The advice of `status` leads to the reason.
+#[test]
+fn why_kubelet_does_not_start_is_in_its_log() {
+    let lab = joined();
+    overwrite(&lab, KUBELET_CONFIG);
+    stop(&lab, &["kubelet"]);
+    let _started = lab.run("service start -y");
+    let shown = lab.run("status").exits(12).stdout;
+    assert!(shown.contains("crash loop") && shown.contains("logs --component kubelet"), "{shown}");
+    let logged = lab.run("logs --component kubelet").exits(0).stdout;
+    assert!(logged.contains("failed to load kubelet config file"), "{logged}");
+    let _repaired = lab.run("repair -y").exits(0);
+    lab.healthy();
+}
+
