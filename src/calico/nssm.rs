@@ -75,6 +75,14 @@ pub fn program(service: &Service) -> Option<(String, String)> {
     split(&service.image_path).map(|(program, arguments)| (program.to_owned(), arguments.to_owned()))
 }
 
+/// The command line that a service runs: that of NSSM's program, not NSSM's own.
+pub fn command(service: &Service) -> String {
+    wrapped(service).map_or_else(
+        || service.image_path.clone(),
+        |wrapped| format!("{} {}", wrapped.application, wrapped.arguments).trim_end().to_owned(),
+    )
+}
+
 /// The script of upstream Calico that a service runs: NSSM with PowerShell and
 /// `<root>\<part>\<part>-service.ps1`.
 pub fn script(service: &Service) -> Option<Script> {

@@ -6,6 +6,7 @@ use super::args::{Kubernetes, KubernetesInstall};
 use super::documents::{KubernetesService, KubernetesStatus};
 use crate::apply::joining::has_joined;
 use crate::calico::kubernetes::{ROLES, program_path};
+use crate::calico::nssm;
 use crate::calico::services::{Role, is_ours};
 use crate::fault::{Exit, Fault};
 use crate::item::{Id, State};
@@ -67,7 +68,7 @@ fn service(node: &dyn Node, role: Role) -> Result<KubernetesService> {
     let name = role.service();
     let (owner, runs) = match node.get(&Id::Service(name.into()))? {
         Some(State::Service(service)) if is_ours(&service) => ("calicoctl-win", Some(program_path(role).to_string())),
-        Some(State::Service(service)) => ("other", Some(service.image_path)),
+        Some(State::Service(service)) => ("other", Some(nssm::command(&service))),
         _ => ("none", None),
     };
     let found = node_status::service(node, name)?;

@@ -528,15 +528,18 @@ fn handover(change: &Change) -> Option<String> {
         (Some(ran), None) if after.is_some_and(is_ours) => ("adopts", ran),
         (Some(ran), None) if after.is_none() => ("removes", ran),
         (None, Some(runs)) => ("restores", runs),
-        _ => return flags(before?, after?),
+        _ => return command(before?, after?),
     };
     Some(format!("{verb} the NSSM service {}, which runs {program}", change.target))
 }
 
-/// The flags that a service of another product gets or loses.
-fn flags(before: &Service, after: &Service) -> Option<String> {
-    let ((_, before), (_, after)) = (nssm::program(before)?, nssm::program(after)?);
-    let (before, after) = (before.trim(), after.trim());
+/// The other program that a service gets, or the flags that it gets or loses.
+fn command(before: &Service, after: &Service) -> Option<String> {
+    let ((ran, old), (runs, new)) = (nssm::program(before)?, nssm::program(after)?);
+    if !ran.eq_ignore_ascii_case(&runs) {
+        return Some(format!("runs {} -> {}", nssm::command(before), nssm::command(after)));
+    }
+    let (before, after) = (old.trim(), new.trim());
     if before == after {
         return None;
     }

@@ -15,6 +15,7 @@ use crate::apply::standing::Standing;
 use crate::apply::store;
 use crate::calico::kubeconfig;
 use crate::calico::kubernetes::{self, BootstrapToken, Joining, program, program_path};
+use crate::calico::nssm;
 use crate::calico::services::{Role, is_ours};
 use crate::calico::x509;
 use crate::cluster::Cluster;
@@ -135,7 +136,7 @@ pub(crate) fn programs(
                 let message = format!(
                     "the service {} was made by another program and is left as it is: {}",
                     role.service(),
-                    other.image_path
+                    nssm::command(&other)
                 );
                 op.app.warn("KubernetesServiceKept", message);
             }
@@ -161,7 +162,7 @@ impl Kubernetes {
         {
             let message = format!(
                 "the service containerd was made by another program and is left as it is: {}",
-                other.image_path
+                nssm::command(&other)
             );
             op.app.warn("KubernetesServiceKept", message);
             return Ok(());

@@ -3,11 +3,12 @@
 
 use std::fs;
 
+use calicoctl_win::item::RegValue;
 use calicoctl_win::node::sandbox::model::{Model, Name, NodeService};
 use serde_json::{Value, json};
 
 use super::credentials::runs_with_etcd;
-use super::kubernetes::{bare, is_ready, phases, stop};
+use super::kubernetes::{bare, config, is_ready, phases, stop};
 use crate::etcd::Member;
 use crate::lab::{Lab, Output};
 
@@ -77,7 +78,7 @@ fn whatever_is_changed_of_kubelet_and_kube_proxy_is_repaired() {
         (
             "service kubelet",
             |lab| lab.edit_model(|model| service(model, "kubelet").definition.image_path = r"C:\k\kubelet.exe".into()),
-            "automatic",
+            r"runs C:\k\kubelet.exe -> ",
             "kubelet",
         ),
         (
@@ -420,3 +421,80 @@ fn why_kubelet_does_not_start_is_in_its_log() {
     lab.healthy();
 }
 
+/// A node that kubeadm joined, with the service that runs its kubelet. `wrapped`: by NSSM, as PrepareNode.ps1 of
+/// kubernetes-sigs/sig-windows-tools makes it; else by `sc.exe`.
+fn by_kubeadm(wrapped: bool) -> Lab {
+    let lab = Lab::node();
+    let _cluster = lab.run("cluster check").code;
+    config(&lab, "v1.36.2", "");
+    without_token(&lab);
+    for (path, text) in [
+        (
+            KUBELET_CONF,
+            "apiVersion: v1\nkind: Config\nusers:\n- name: default-auth\n  user: {client-certificate: /var/lib/kubelet/pki/kubelet-client-current.pem}\n",
+        ),
+        (KUBELET_CONFIG, "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 77\n"),
+        (CERTIFICATE, "a certificate"),
+        ("C/etc/kubernetes/pki/ca.crt", "the cluster's CA"),
+        ("C/var/lib/kubelet/kubeadm-flags.env", "KUBELET_KUBEADM_ARGS=\"--pod-infra-container-image=pause\""),
+    ] {
+        lab.write(&format!("node/{path}"), text);
+    }
+    if wrapped {
+        lab.edit_model(|model| {
+            let definition = &mut service(model, "kubelet").definition;
+            definition.image_path = r"C:\k\nssm.exe".into();
+            let value = |text: &str| RegValue::ExpandString(text.into());
+            let script = r"-ExecutionPolicy Bypass -NoProfile C:\k\StartKubelet.ps1";
+            definition
+                .parameters
+                .insert("Application".into(), value(r"C:\Windows\System32\WindowsPowerShell\v1.0\powershell.exe"));
+            definition.parameters.insert("AppParameters".into(), value(script));
+        });
+    }
+    lab
+}
+
+#[test]
+fn while_the_service_of_kubeadms_kubelet_exists_it_is_described_and_left_alone_and_then_taken_over() {
+    for (wrapped, runs) in [(false, r"C:\k\kubelet.exe "), (true, r"-NoProfile C:\k\StartKubelet.ps1")] {
+        let lab = by_kubeadm(wrapped);
+        let theirs = |lab: &Lab| {
+            let files = [KUBELET_CONF, KUBELET_CONFIG, CERTIFICATE, "C/etc/kubernetes/pki/ca.crt"];
+            let kubelet = serde_json::to_value(service(&mut lab.model(), "kubelet")).unwrap();
+            (files.map(|path| lab.read(path)), kubelet)
+        };
+        let before = (theirs(&lab), lab.picture_without_state());
+        let status = lab.run("kubernetes status").exits(0).stdout;
+        assert!(status.contains("kubelet    Running, of another program: ") && status.contains(runs), "{status}");
+
+        // It needs no token, since kubelet is not ours to let join.
+        let done = lab.run("apply -c node.yaml -y -o json").exits(0).json();
+        let warned = done["warnings"].as_array().unwrap();
+        let kept = "the service kubelet was made by another program and is left as it is: ";
+        let text = warned[0].as_str().unwrap();
+        assert!(warned.len() == 1 && text.contains(kept) && text.contains(runs), "{done:#}");
+        assert_eq!(theirs(&lab), before.0);
+        assert!(lab.run("service status").exits(0).stdout.contains("kube-proxy   Running"));
+        lab.healthy();
+        assert_eq!(lab.run("apply -c node.yaml -y -o json").exits(0).json()["changed"], false);
+        let repaired = lab.run("repair -y").exits(0).stdout;
+        assert!(repaired.contains("nothing to do") && !repaired.contains("KubeletLoginLost"), "{repaired}");
+        let removed = lab.copy();
+        let _removed = removed.run("uninstall -y").exits(0);
+        assert_eq!(theirs(&removed), before.0);
+
+        // As `explain KubernetesServiceKept` says.
+        delete_service(&lab, "kubelet");
+        let taken = lab.run("apply -c node.yaml -y -o json").exits(0).json();
+        let warned = taken["warnings"].to_string();
+        assert!(warned.contains("KubeletConfigReplaced") && warned.contains("its maxPods: "), "{taken:#}");
+        let status = lab.run("kubernetes status").exits(0).stdout;
+        assert!(status.contains("kubelet    Running, v1.36.2") && status.contains("kubelet has joined"), "{status}");
+        assert!(is_ready(&lab, "win-a1"));
+        lab.healthy();
+        assert_eq!(lab.read(KUBELET_CONF), before.0.0[0], "it keeps its login");
+        let _removed = lab.run("uninstall -y").exits(0);
+        lab.picture_without_state().only_disk().same_as(&before.1.only_disk());
+    }
+}
