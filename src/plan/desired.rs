@@ -153,7 +153,7 @@ pub fn desired(inputs: &Inputs<'_>) -> Result<Desired> {
     let Wanted { mut world, blobs, .. } = wanted;
     // `start: false` does not stop services: what runs keeps running, and keeps its network.
     let mut leave = BTreeSet::from(registry::agents_own());
-    if !ours.is_empty() {
+    if ours.contains(&Role::Kubelet) {
         leave.extend(kubernetes::kubelets_own());
     }
     if settings.services.restart_kube_proxy && !ours.contains(&Role::KubeProxy) {

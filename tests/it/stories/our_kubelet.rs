@@ -481,8 +481,11 @@ fn while_the_service_of_kubeadms_kubelet_exists_it_is_described_and_left_alone_a
         let repaired = lab.run("repair -y").exits(0).stdout;
         assert!(repaired.contains("nothing to do") && !repaired.contains("KubeletLoginLost"), "{repaired}");
         let removed = lab.copy();
+        let joined_again = lab.read(KUBELET_CONF) + "# by kubeadm, since then\n";
+        removed.write(&format!("node/{KUBELET_CONF}"), &joined_again);
+        let with_it = theirs(&removed);
         let _removed = removed.run("uninstall -y").exits(0);
-        assert_eq!(theirs(&removed), before.0);
+        assert_eq!(theirs(&removed), with_it, "no login of another kubelet is restored either");
 
         // As `explain KubernetesServiceKept` says.
         delete_service(&lab, "kubelet");
