@@ -293,7 +293,7 @@ fn with_etcd_each_release_attaches_pods_and_keeps_its_data_there() {
                 "kind": kind, "apiVersion": "projectcalico.org/v3", "metadata": metadata, "spec": spec });
             node.cluster.put_in_etcd(&format!("/calico/resources/v3/projectcalico.org/{plural}/{name}"), &object);
         };
-        let pool = json!({ "cidr": "192.168.0.0/16", "vxlanMode": "Always", "nodeSelector": "all()", "blockSize": 26 });
+        let pool = json!({ "cidr": "192.168.0.0/16", "ipipMode": "Never", "vxlanMode": "Always", "nodeSelector": "all()", "blockSize": 26 });
         resource("IPPool", "ippools", "default-ipv4-ippool", pool);
         resource("FelixConfiguration", "felixconfigurations", "default", json!({ "vxlanVNI": 4096 }));
         let information = json!({ "calicoVersion": release.version, "clusterGUID": "a", "datastoreReady": true });
