@@ -70,3 +70,5 @@ mod upgrade;
 mod user_files;
 mod variants;
 mod verify;
+#[cfg(unix)]
+mod whole_boot;
