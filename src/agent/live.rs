@@ -90,6 +90,8 @@ struct Live {
     grace: Duration,
     /// What the agent's node fails at.
     faults: &'static str,
+    /// The pause after the first crash; the longest is four times that.
+    first: Duration,
 }
 
 /// What was reported to the Service Control Manager.
@@ -124,7 +126,15 @@ impl Live {
         node.put(&startup::boot_id(), Some(&boot)).unwrap();
         stories::calico_node_runs(&mut node, Phase::Running);
         let grace = Duration::from_secs(300);
-        let live = Self { dir, config, stop: Stop::default(), scm: Watcher::default(), grace, faults: "" };
+        let live = Self {
+            dir,
+            config,
+            stop: Stop::default(),
+            scm: Watcher::default(),
+            grace,
+            faults: "",
+            first: Duration::from_millis(1),
+        };
         live.configure();
         live
     }
@@ -145,7 +155,7 @@ impl Live {
     }
 
     fn serve(&self, role: Role) -> Result<()> {
-        let [first, most] = [1, 4].map(Duration::from_millis);
+        let (first, most) = (self.first, 4 * self.first);
         let (calm, grace) = (Duration::from_secs(600), self.grace);
         let host = Host {
             stop: &self.stop,
@@ -508,6 +518,57 @@ fn kubelet_and_kube_proxy_that_are_not_live_are_restarted() {
         let said = format!("{} is not live, 6 times in a row: it says so (HTTP 5xx): ", role.word());
         assert!(log.contains(&said), "{log}");
     }
+}
+
+/// A kube-proxy that ends by itself has not done its work either.
+#[test]
+fn kubelet_and_kube_proxy_that_end_are_restarted_counted_and_reported() {
+    for role in [Role::Kubelet, Role::KubeProxy] {
+        let mut live = Live::new("7,0,255,run");
+        live.config.others.insert(role.word().into(), Some(live.config.felix.clone()));
+        live.configure();
+        let config = live.disk(paths::KUBE_PROXY_CONFIG);
+        fs::create_dir_all(config.parent().unwrap()).unwrap();
+        fs::write(config, "kind: KubeProxyConfiguration\n").unwrap();
+        live.while_serving(role, |live| {
+            live.until_start_of(role, 3);
+            let state = live.state(role).unwrap();
+            let last = state.last_exit.and_then(|last| last.code);
+            assert_eq!((state.restarts, last, state.crash_loop), (3, Some(255), true), "{}", role.word());
+            assert!(state.child.is_some() && state.waiting_for.is_none(), "{state:?}");
+        })
+        .unwrap();
+        let log = live.log(&format!("{}.log", role.log()));
+        let ends = log.lines().filter_map(|line| line.split_once("calico-node.exe exited with ")).map(|(_, end)| end);
+        let ends: Vec<&str> = ends.map(|end| end.split(" in ").next().unwrap()).collect();
+        let wanted = ["7; it starts again", "0; it starts again", "255, 3 times", "2, as requested"];
+        assert_eq!(ends, wanted, "{log}");
+        assert!(log.contains("255, 3 times in a row: a crash loop; it starts again in 0 s"), "{log}");
+    }
+}
+
+/// The pause is longer after each end, up to a limit, and `status` says how long it is.
+#[test]
+fn a_kube_proxy_that_ends_at_once_each_time_is_started_less_and_less_often() {
+    let mut live = Live::new("1");
+    live.config.others.insert("kube-proxy".into(), Some(live.config.felix.clone()));
+    live.configure();
+    let config = live.disk(paths::KUBE_PROXY_CONFIG);
+    fs::create_dir_all(config.parent().unwrap()).unwrap();
+    fs::write(config, "kind: KubeProxyConfiguration\n").unwrap();
+    live.first = Duration::from_secs(1);
+    live.while_serving(Role::KubeProxy, |live| {
+        for (restarts, pause) in [(1, 1), (2, 2)] {
+            live.until("the next pause", |live| {
+                let state = live.state(Role::KubeProxy).filter(|state| state.restarts == restarts);
+                let waits = state.and_then(|state| state.waiting_for);
+                waits.is_some_and(|waits| {
+                    (waits.what.as_str(), waits.limit_s) == ("the next start: its program exited with 1", Some(pause))
+                })
+            });
+        }
+    })
+    .unwrap();
 }
 
 /// Windows gives up a service that ends before it runs, and its dependents. A scanner that has a file open for a moment,

@@ -99,6 +99,8 @@ pub fn service_hook(
             return Ok(());
         };
         if role == Role::Kubelet {
+            // Of an earlier process, which may have had the same id.
+            files::gone(fs::remove_file(node.disk(&state::path(role)))).context("remove kubelet's former state")?;
             return join(node.root());
         }
         let config = agent::read_config(node)?;

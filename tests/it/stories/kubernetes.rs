@@ -1,7 +1,10 @@
 //! A bare machine with a container runtime becomes a node: kubelet and kube-proxy as services of this program.
 
 use std::fs;
+use std::time::Duration;
 
+use calicoctl_win::node::Node as _;
+use calicoctl_win::node::sandbox::SandboxNode;
 use calicoctl_win::node::sandbox::model::Name;
 use serde_json::{Value, json};
 
@@ -703,6 +706,47 @@ fn a_changed_program_or_configuration_is_drift_and_repaired() {
     let _repaired = lab.run("repair -y").exits(0);
     lab.picture_without_state().only_disk().same_as(&before.only_disk());
     lab.healthy();
+}
+
+#[test]
+fn status_says_that_kubelet_or_kube_proxy_ends_again_and_again() {
+    let lab = bare();
+    let _first = apply(&lab).exits(0);
+    for (name, code, file, text) in [
+        ("kube-proxy", 255, "Program Files/Kubernetes/kube-proxy.exe", "a program that crashes with 255"),
+        ("kubelet", 1, "var/lib/kubelet/config.yaml", "kind: Nothing\n"),
+    ] {
+        let lab = lab.copy();
+        lab.write(&format!("node/C/{file}"), text);
+        stop(&lab, &[name]);
+        let failed = lab.run("service start -y -o json").exits(11).json();
+        assert_eq!(failed["error"]["id"], "ServiceNotSteady", "{failed:#}");
+        assert!(failed["msg"].as_str().unwrap().contains(&format!("{name} does not work")), "{failed:#}");
+        let status = lab.run("status -o json").exits(12).json();
+        let service = status["services"].as_array().unwrap().iter().find(|service| service["name"] == name).unwrap();
+        assert_eq!((&service["restarts"], &service["crash_loop"]), (&json!(3), &json!(true)), "{service:#}");
+        assert!(status["reasons"].to_string().contains(&format!("{name} is in a crash loop")), "{status:#}");
+        let screen = lab.run("status").exits(12).stdout;
+        assert!(screen.contains(&format!("3 restarts, crash loop (exit code {code})")), "{screen}");
+    }
+}
+
+/// The agent itself, and not the program that it keeps running: later after each crash.
+#[test]
+fn windows_restarts_an_agent_of_kubelet_or_kube_proxy_that_crashes() {
+    let lab = bare();
+    let _first = apply(&lab).exits(0);
+    let mut node = SandboxNode::open(&lab.path("node")).unwrap();
+    for name in ["kubelet", "kube-proxy"] {
+        for seconds in [5, 10, 60, 60] {
+            node.crash_service(name).unwrap();
+            let runs = |node: &SandboxNode| node.process(name).unwrap().is_some();
+            node.pause(Duration::from_secs(seconds - 1));
+            assert!(!runs(&node), "{name}: within {seconds} s");
+            node.pause(Duration::from_secs(1));
+            assert!(runs(&node), "{name}: after {seconds} s");
+        }
+    }
 }
 
 #[test]
