@@ -1,8 +1,7 @@
 // Lists what each minor version of Kubernetes knows, from its sources: the flags of kubelet and kube-proxy, the fields
 // of their configurations, and the feature gates. Called by lists.sh, which downloads the modules.
 //
-// Arguments: for each version its name and the folders of k8s.io/kubernetes, kubelet, kube-proxy and component-base; an
-// empty folder is a module that could not be had.
+// Arguments: for each version its name and the folders of k8s.io/kubernetes, kubelet, kube-proxy and component-base.
 package main
 
 import (
@@ -19,7 +18,7 @@ import (
 	"strings"
 )
 
-// Lists of one version; null if the module could not be had.
+// Lists of one version.
 type lists struct {
 	Version         string          `json:"version"`
 	KubeletFlags    []string        `json:"kubeletFlags"`
@@ -192,14 +191,12 @@ func main() {
 		version, kubernetes, kubelet, proxy, base := arguments[0], arguments[1], arguments[2], arguments[3], arguments[4]
 		logs := filepath.Join(base, "logs/api/v1")
 		one := lists{
-			Version:        version,
-			KubeletFlags:   flags(filepath.Join(kubernetes, "cmd/kubelet/app/options"), logs),
-			KubeProxyFlags: flags(filepath.Join(kubernetes, "cmd/kube-proxy/app"), logs),
-			KubeletFields:  fields("KubeletConfiguration", filepath.Join(kubelet, "config/v1beta1"), base),
-			Gates:          gates(filepath.Join(kubernetes, "pkg/features")),
-		}
-		if proxy != "" {
-			one.KubeProxyFields = fields("KubeProxyConfiguration", filepath.Join(proxy, "config/v1alpha1"), base)
+			Version:         version,
+			KubeletFlags:    flags(filepath.Join(kubernetes, "cmd/kubelet/app/options"), logs),
+			KubeProxyFlags:  flags(filepath.Join(kubernetes, "cmd/kube-proxy/app"), logs),
+			KubeletFields:   fields("KubeletConfiguration", filepath.Join(kubelet, "config/v1beta1"), base),
+			KubeProxyFields: fields("KubeProxyConfiguration", filepath.Join(proxy, "config/v1alpha1"), base),
+			Gates:           gates(filepath.Join(kubernetes, "pkg/features")),
 		}
 		all = append(all, one)
 	}

@@ -19,8 +19,7 @@ struct Lists {
     kubelet_flags: BTreeSet<String>,
     kube_proxy_flags: BTreeSet<String>,
     kubelet_fields: BTreeSet<String>,
-    /// None if the module proxy does not have the module of this minor version.
-    kube_proxy_fields: Option<BTreeSet<String>>,
+    kube_proxy_fields: BTreeSet<String>,
     gates: BTreeMap<String, Gate>,
 }
 
@@ -68,13 +67,22 @@ fn document(bytes: Vec<u8>) -> Value {
     yaml::read(&String::from_utf8(bytes).unwrap()).unwrap()
 }
 
+/// The script reads the versions of the modules from that table.
 #[test]
-fn every_known_minor_version_has_its_lists() {
+fn every_known_minor_version_has_its_lists_and_their_origin() {
     let minors: Vec<u64> = lists().iter().map(|one| one.version.minor).collect();
     assert_eq!(minors, KNOWN_MINORS.collect::<Vec<_>>());
-    let without: Vec<u64> =
-        lists().iter().filter(|one| one.kube_proxy_fields.is_none()).map(|one| one.version.minor).collect();
-    assert_eq!(without, [29], "of these the fields of kube-proxy's configuration are not known");
+    let sources = include_str!("../../../tests/fixtures/kubernetes/SOURCES.md");
+    let rows: Vec<Vec<&str>> =
+        sources.lines().filter(|line| line.starts_with("| 1.")).map(|row| row.split(" | ").collect()).collect();
+    let row = |one: &Lists| format!("| 1.{} | {}", one.version.minor, one.version);
+    let wanted: Vec<String> = lists().iter().map(row).collect();
+    assert_eq!(rows.iter().map(|row| row[..2].join(" | ")).collect::<Vec<_>>(), wanted);
+    for row in rows {
+        let minor = row[0].trim_start_matches("| 1.");
+        let others = row[2..].iter().all(|version| version.starts_with(&format!("v0.{minor}.")));
+        assert!(others && row.len() == 5, "{row:?}");
+    }
 }
 
 #[test]
@@ -92,9 +100,7 @@ fn flags_fields_and_gates_exist_in_every_minor_version() {
         assert_eq!(unknown(&kubelet, "", &known.kubelet_fields), Vec::<String>::new(), "kubelet {}", known.version);
         let kubeconfig = WinPath::known(r"C:\CalicoWindows\calico-kube-config");
         let proxy = document(kube_proxy_config(&settings, &node, &kubeconfig).unwrap());
-        if let Some(fields) = &known.kube_proxy_fields {
-            assert_eq!(unknown(&proxy, "", fields), Vec::<String>::new(), "kube-proxy {}", known.version);
-        }
+        assert_eq!(unknown(&proxy, "", &known.kube_proxy_fields), Vec::<String>::new(), "kube-proxy {}", known.version);
         for (gate, value) in proxy["featureGates"].as_object().into_iter().flatten() {
             let state = known.gates.get(gate).unwrap_or_else(|| panic!("{gate} in {}", known.version));
             assert!(!state.locked && *value != state.default, "{gate} need not be named in {}", known.version);
