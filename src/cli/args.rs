@@ -341,9 +341,20 @@ pub struct FleetChange {
     /// Change the nodes with this label first
     #[arg(long, value_name = "KEY=VALUE", value_parser = label)]
     pub canary: Option<(String, String)>,
-    /// Change one zone after the other
-    #[arg(long)]
-    pub zones: bool,
+    /// Change one zone after the other: those in this list, or with `auto` those of the nodes, by name
+    #[arg(long, value_name = "auto|ZONE,...", value_delimiter = ',', value_parser = zone)]
+    pub zones: Vec<String>,
+}
+
+/// The value of a label.
+fn zone(text: &str) -> Result<String, &'static str> {
+    let ends = |c: char| c.is_ascii_alphanumeric();
+    let fits = text.chars().all(|c| ends(c) || "_.-".contains(c)) && text.starts_with(ends) && text.ends_with(ends);
+    if fits && text.len() <= 63 {
+        Ok(text.to_owned())
+    } else {
+        Err("write the values of the nodes' label topology.kubernetes.io/zone")
+    }
 }
 
 fn label(text: &str) -> Result<(String, String), String> {

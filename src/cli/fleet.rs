@@ -143,7 +143,16 @@ pub(super) fn request(change: &FleetChange) -> Request {
         image: change.image.clone(),
         api_server: change.api_server.clone(),
         max_unavailable: change.max_unavailable,
-        wishes: Wishes { canary: change.canary.clone(), zones: change.zones },
+        wishes: Wishes { canary: change.canary.clone(), zones: zones(&change.zones) },
+    }
+}
+
+/// As [`Wishes`] has them.
+fn zones(given: &[String]) -> Option<Vec<String>> {
+    match given {
+        [] => None,
+        [auto] if auto == "auto" => Some(Vec::new()),
+        listed => Some(listed.to_vec()),
     }
 }
 

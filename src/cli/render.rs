@@ -31,14 +31,12 @@ pub(crate) fn run(verb: &Render, app: &mut App) -> Result<Ending> {
         Render::Dsc => dsc::document(&config)?,
         Render::Fleet { change, through } => {
             let request = fleet::request(change);
-            if request.wishes.zones {
-                return Err(Fault::new(
-                    Exit::Usage,
-                    "Usage",
-                    "--zones: which zones there are is known only in the cluster",
-                )
-                .hint("use fleet apply --zones, or render without it")
-                .into());
+            if request.wishes.zones.as_ref().is_some_and(Vec::is_empty) {
+                let what =
+                    "--zones auto: which zones the nodes have is known only in the cluster, which render does not read";
+                return Err(Fault::new(Exit::Usage, "Usage", what)
+                    .hint("name them, in their order, as in --zones europe-1a,europe-1b\nsee them with: kubectl get nodes -L topology.kubernetes.io/zone")
+                    .into());
             }
             run::fleet::render(&request, through.as_deref(), app)?
         }

@@ -250,7 +250,7 @@ mod tests {
             ("node-1".to_owned(), NodePods { evicted: 3, ..NodePods::default() }),
             ("node-9".to_owned(), NodePods { evicted: 2, blocked: blocked.clone(), services: services.clone() }),
         ]);
-        let waves = waves(&Wishes { canary: Some(("stage".into(), "canary".into())), zones: false }, &nodes);
+        let waves = waves(&Wishes { canary: Some(("stage".into(), "canary".into())), zones: None }, &nodes);
         let plan = plan(&rollout, &waves, &nodes, &pods, Vni::DEFAULT);
         let [canary, others] = &plan.waves[..] else { panic!("{plan:#?}") };
         assert_eq!((canary.name.as_str(), canary.nodes.as_slice()), ("canary", &["node-1".to_owned()][..]));

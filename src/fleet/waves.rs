@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::values::Vni;
+use crate::values::{Sha256, Vni};
 
 /// The label with which a node is left out of every wave, with the value `off`.
 pub const LEFT_OUT: &str = "calicoctl-win/fleet";
@@ -50,8 +50,9 @@ impl FleetNode {
 pub struct Wishes {
     /// The label, `KEY=VALUE`, of the nodes that are changed first.
     pub canary: Option<(String, String)>,
-    /// A wave for each zone.
-    pub zones: bool,
+    /// A wave for each of these zones, in this order. An empty list is every zone that a node has, by name; none is no
+    /// wave for a zone.
+    pub zones: Option<Vec<String>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,31 +66,29 @@ pub struct Wave {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Expression {
     In(String, String),
-    NotIn(String, String),
-    Absent(String),
+    /// Also if there is no such label.
+    NotIn(String, Vec<String>),
 }
 
 impl Expression {
     fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         match self {
             Self::In(key, value) => labels.get(key) == Some(value),
-            Self::NotIn(key, value) => labels.get(key) != Some(value),
-            Self::Absent(key) => !labels.contains_key(key),
+            Self::NotIn(key, values) => labels.get(key).is_none_or(|value| !values.contains(value)),
         }
     }
 
     fn json(&self) -> Value {
         match self {
             Self::In(key, value) => json!({ "key": key, "operator": "In", "values": [value] }),
-            Self::NotIn(key, value) => json!({ "key": key, "operator": "NotIn", "values": [value] }),
-            Self::Absent(key) => json!({ "key": key, "operator": "DoesNotExist" }),
+            Self::NotIn(key, values) => json!({ "key": key, "operator": "NotIn", "values": values }),
         }
     }
 }
 
 impl Wave {
     fn new(name: &str, canary: Option<Expression>, zone: Option<Expression>) -> Self {
-        let left_out = Expression::NotIn(LEFT_OUT.into(), "off".into());
+        let left_out = Expression::NotIn(LEFT_OUT.into(), vec!["off".into()]);
         Self { name: name.to_owned(), expressions: [left_out].into_iter().chain(canary).chain(zone).collect() }
     }
 
@@ -106,30 +105,51 @@ impl Wave {
     }
 }
 
-/// The waves for these nodes, in their order: the canary first, then the zones by name, then the nodes without a zone.
-/// No two have a node in common, and without the label of [`LEFT_OUT`] every node is in one.
+/// The waves for these nodes, in their order: the canary first, then the zones, then the nodes of no zone or of another
+/// one. No two have a node in common, and without the label of [`LEFT_OUT`] every node is in one, also one that joins
+/// later.
 pub fn waves(wishes: &Wishes, nodes: &[FleetNode]) -> Vec<Wave> {
     let label = wishes.canary.clone();
     let first = label.clone().map(|(key, value)| Wave::new("canary", Some(Expression::In(key, value)), None));
-    let others = label.map(|(key, value)| Expression::NotIn(key, value));
-    if !wishes.zones {
+    let others = label.map(|(key, value)| Expression::NotIn(key, vec![value]));
+    let Some(listed) = &wishes.zones else {
         let name = if first.is_some() { "others" } else { "all" };
         return first.into_iter().chain([Wave::new(name, others, None)]).collect();
+    };
+    let of_nodes: BTreeSet<&String> = nodes.iter().filter_map(|node| node.labels.get(ZONE)).collect();
+    let mut zones: Vec<&String> = Vec::new();
+    for zone in listed.iter().chain(of_nodes.into_iter().filter(|_| listed.is_empty())) {
+        if !zones.contains(&zone) {
+            zones.push(zone);
+        }
     }
-    let zones: BTreeSet<&String> = nodes.iter().filter_map(|node| node.labels.get(ZONE)).collect();
     let of_zone = |zone: &&String| {
         let expression = Expression::In(ZONE.into(), (*zone).clone());
         Wave::new(&format!("zone-{}", named(zone)), others.clone(), Some(expression))
     };
-    let elsewhere = Wave::new("no-zone", others.clone(), Some(Expression::Absent(ZONE.into())));
-    first.into_iter().chain(zones.iter().map(of_zone)).chain([elsewhere]).collect()
+    // With other zones it has other nodes, so it is another wave: one of a name that exists is not deleted, and its pods
+    // would remain on nodes that are in another wave now.
+    let all: String = zones.iter().map(|zone| format!("{zone}\n")).collect();
+    let values = zones.iter().map(|zone| (*zone).clone()).collect();
+    let elsewhere = (!zones.is_empty()).then(|| Expression::NotIn(ZONE.into(), values));
+    let last = Wave::new(&format!("other-zones-{}", digest(&all)), others.clone(), elsewhere);
+    first.into_iter().chain(zones.iter().map(of_zone)).chain([last]).collect()
 }
 
-/// A zone as part of a name of Kubernetes.
+/// A zone as part of a name of Kubernetes, which no other zone has.
 fn named(zone: &str) -> String {
     let fits = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
-    let name: String = zone.chars().map(fits).take(LONGEST).collect();
-    name.trim_matches('-').to_owned()
+    let name: String = zone.chars().map(fits).collect();
+    if name == zone && name.len() <= LONGEST && !name.starts_with('-') && !name.ends_with('-') {
+        return name;
+    }
+    let digest = digest(zone);
+    let first: String = name.chars().take(LONGEST - digest.len() - 1).collect();
+    format!("{}-{digest}", first.trim_matches('-'))
+}
+
+fn digest(text: &str) -> String {
+    Sha256::of(text.as_bytes()).as_str()[..6].to_owned()
 }
 
 #[cfg(test)]
@@ -160,22 +180,59 @@ mod tests {
         waves.iter().map(|wave| format!("{}:{}", wave.name, members(wave))).collect::<Vec<_>>().join(" ")
     }
 
+    fn zones(listed: &[&str]) -> Option<Vec<String>> {
+        Some(listed.iter().map(|zone| (*zone).to_owned()).collect())
+    }
+
     #[test]
     fn every_node_is_in_one_wave_unless_its_label_leaves_it_out() {
         let canary = Some(("stage".to_owned(), "canary".to_owned()));
         assert_eq!(shown(&Wishes::default()), "all:abcd");
-        assert_eq!(shown(&Wishes { canary: canary.clone(), zones: false }), "canary:a others:bcd");
-        assert_eq!(shown(&Wishes { canary: None, zones: true }), "zone-europe-1a:ab zone-europe-1b:c no-zone:d");
-        assert_eq!(shown(&Wishes { canary, zones: true }), "canary:a zone-europe-1a:b zone-europe-1b:c no-zone:d");
+        assert_eq!(shown(&Wishes { canary: canary.clone(), zones: None }), "canary:a others:bcd");
+        assert_eq!(
+            shown(&Wishes { canary: None, zones: zones(&[]) }),
+            "zone-europe-1a-01eea3:ab zone-europe-1b:c other-zones-6152ff:d"
+        );
+        assert_eq!(
+            shown(&Wishes { canary: canary.clone(), zones: zones(&[]) }),
+            "canary:a zone-europe-1a-01eea3:b zone-europe-1b:c other-zones-6152ff:d"
+        );
+        // In the order of the list, and whether a node is there or not.
+        assert_eq!(
+            shown(&Wishes { canary, zones: zones(&["europe-1b", "europe-1c", "europe-1b"]) }),
+            "canary:a zone-europe-1b:c zone-europe-1c: other-zones-2477d5:bd"
+        );
+        let without = [node("a", &[])];
+        let names: Vec<String> =
+            waves(&Wishes { canary: None, zones: zones(&[]) }, &without).into_iter().map(|wave| wave.name).collect();
+        assert!(names.len() == 1 && names[0].starts_with("other-zones-"), "{names:?}");
+    }
+
+    #[test]
+    fn no_two_zones_have_the_same_name_of_a_wave() {
+        let long = "z".repeat(LONGEST);
+        let all = ["a-b", "a.b", "a_b", "A-b", "a-B", &long, &format!("{long}1"), &format!("{long}2"), "-", ""];
+        let names: BTreeSet<String> = all.iter().map(|zone| named(zone)).collect();
+        assert_eq!(names.len(), all.len(), "{names:?}");
+        assert_eq!((named("a-b"), named(&long)), ("a-b".to_owned(), long.clone()));
+        // Also as the name of a DaemonSet (RFC 1123), with the prefix.
+        let fits = |name: &String| {
+            name.len() <= LONGEST
+                && name.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-')
+                && !name.ends_with('-')
+        };
+        assert!(names.iter().all(fits), "{names:?}");
     }
 
     #[test]
     fn a_wave_says_its_nodes_in_the_terms_of_the_scheduler() {
-        let wishes = Wishes { canary: Some(("stage".into(), "canary".into())), zones: true };
+        let wishes = Wishes { canary: Some(("stage".into(), "canary".into())), zones: zones(&[]) };
         let terms: Vec<String> = waves(&wishes, &nodes()).iter().map(|wave| wave.affinity().to_string()).collect();
         assert!(terms[0].contains(r#"{"key":"stage","operator":"In","values":["canary"]}"#), "{}", terms[0]);
         assert!(terms[1].contains(r#"{"key":"stage","operator":"NotIn","values":["canary"]}"#), "{}", terms[1]);
-        assert!(terms[3].contains(r#"{"key":"topology.kubernetes.io/zone","operator":"DoesNotExist"}"#));
+        let elsewhere =
+            r#"{"key":"topology.kubernetes.io/zone","operator":"NotIn","values":["Europe_1a","europe-1b"]}"#;
+        assert!(terms[3].contains(elsewhere), "{}", terms[3]);
         assert!(
             terms
                 .iter()

@@ -3903,7 +3903,7 @@ function Get-CalicoFleetPlan {
     .PARAMETER Canary
         Change the nodes with this label first
     .PARAMETER Zones
-        Change one zone after the other
+        Change one zone after the other: those in this list, or with `auto` those of the nodes, by name
     .PARAMETER Config
         Config file; repeat to layer, later ones win, - is stdin
     .PARAMETER Set
@@ -3943,7 +3943,7 @@ function Get-CalicoFleetPlan {
         [string] $ApiServer,
         [string] $MaxUnavailable,
         [string] $Canary,
-        [switch] $Zones,
+        [string[]] $Zones,
         [string[]] $Config,
         [string[]] $Set,
         [string] $Sandbox,
@@ -3999,7 +3999,7 @@ function Update-CalicoFleet {
     .PARAMETER Canary
         Change the nodes with this label first
     .PARAMETER Zones
-        Change one zone after the other
+        Change one zone after the other: those in this list, or with `auto` those of the nodes, by name
     .PARAMETER Timeout
         How long to wait; the wave that has begun continues after it
     .PARAMETER Config
@@ -4049,7 +4049,7 @@ function Update-CalicoFleet {
         [string] $ApiServer,
         [string] $MaxUnavailable,
         [string] $Canary,
-        [switch] $Zones,
+        [string[]] $Zones,
         [string] $Timeout,
         [string[]] $Config,
         [string[]] $Set,

@@ -415,6 +415,52 @@ fn a_lost_run_is_waited_for_and_a_pause_stops_the_controller_within_five_seconds
     assert!(left["waves"][1]["done"].as_u64().unwrap() < (NODES - CANARIES) as u64, "it was not at its end: {left:#}");
 }
 
+#[test]
+fn one_zone_is_changed_after_the_other_and_a_node_of_a_new_zone_too() {
+    const ZONE: &str = "topology.kubernetes.io/zone";
+    let Some(fleet) = Fleet::with_nodes(6, &Runs::default()) else { return };
+    // They differ only in a letter.
+    for (number, zone) in [(1, "Europe-1a"), (2, "Europe-1a"), (3, "europe-1a"), (4, "europe-1a"), (5, "europe-1a")] {
+        fleet.cluster.kubectl(&["label", "node", &format!("node-{number:02}"), &format!("{ZONE}={zone}")], "");
+    }
+    let apply = |config: &str, image: &str, zones: &str| {
+        let words =
+            Fleet::change("apply", config, image).replace("--canary stage=canary", &format!("--zones {zones} -y"));
+        fleet.run(&words.replace(AT_ONCE, "--max-unavailable 100%")).exits(0)
+    };
+    let _first = apply("node.yaml", "1", "auto");
+    let before = Timestamp::now();
+    let _change = apply("vni.yaml", "2", "auto");
+    let waves = |status: &Value| -> Vec<(String, u64, Value)> {
+        let waves = status["waves"].as_array().unwrap().iter();
+        let number = |wave: &Value, name: &str| wave[name].as_u64().unwrap();
+        waves.map(|one| (one["name"].as_str().unwrap().into(), number(one, "done"), one["state"].clone())).collect()
+    };
+    let status = fleet.status();
+    let found = waves(&status);
+    assert_eq!(found.iter().map(|wave| wave.1).collect::<Vec<_>>(), [2, 3, 1], "{status:#}");
+    assert!(found.iter().all(|wave| wave.2 == "Done") && status["uncovered"] == json!([]), "{status:#}");
+
+    // The pods of a zone are made when all of the one before are Ready.
+    let pods: Value = serde_json::from_str(&fleet.cluster.kubectl(&["get", "--raw", PODS], "")).unwrap();
+    let made = |wave: &str| -> Vec<Timestamp> {
+        let of = |pod: &&Value| pod["metadata"]["labels"]["calicoctl-win/wave"] == wave;
+        let time = |pod: &Value| pod["metadata"]["creationTimestamp"].as_str().unwrap().parse().unwrap();
+        pods["items"].as_array().unwrap().iter().filter(of).map(time).collect()
+    };
+    let times: Vec<Vec<Timestamp>> = found.iter().map(|wave| made(&wave.0)).collect();
+    for (earlier, later) in times.iter().zip(&times[1..]) {
+        assert!(earlier.iter().max() <= later.iter().min(), "{times:#?}");
+    }
+    assert!(times.iter().flatten().all(|time| time.as_second() >= before.as_second()), "{times:#?}");
+
+    // The last wave has a node of a new zone at once.
+    let labels =
+        json!({ "kubernetes.io/os": "windows", "kubernetes.io/hostname": "node-07", ZONE: "europe-1c", LABEL: "" });
+    fleet.cluster.server.post("/api/v1/nodes", &json!({ "metadata": { "name": "node-07", "labels": labels } }));
+    until("the new node to be done", || (waves(&fleet.status())[2].1 == 2).then_some(()));
+}
+
 /// By hand, for docs/performance.md: `cargo test --test it -- --ignored --nocapture five_thousand`.
 #[test]
 #[ignore = "it measures, and takes minutes"]

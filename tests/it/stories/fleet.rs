@@ -304,6 +304,80 @@ fn a_dry_run_says_which_daemon_sets_it_would_delete_and_deletes_none() {
     assert_eq!(sets(), [false, true, true]);
 }
 
+/// The zones of the nodes differ only in their letters, and one node has none.
+#[test]
+fn zones_are_the_same_waves_whether_they_are_found_or_listed() {
+    const ZONE: &str = "topology.kubernetes.io/zone";
+    let lab = Lab::installed();
+    lab.write("node.yaml", "spec: {calico: {version: v3.32.1}}\n");
+    lab.edit_object("nodes", "win-a1", |node| node["metadata"]["labels"][ZONE] = "Europe_1a".into());
+    let joins = |name: &str, zone: Option<&str>| {
+        let mut labels = json!({ "kubernetes.io/os": "windows" });
+        zone.into_iter().for_each(|zone| labels[ZONE] = zone.into());
+        let metadata = json!({ "name": name, "uid": name, "labels": labels });
+        let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": {}, "status": {} });
+        lab.add_object("nodes", node);
+    };
+    joins("win-b1", Some("europe-1a"));
+    joins("win-c1", None);
+    let planned = |zones: &str| -> (Vec<(String, Value)>, Value) {
+        let plan = lab.run(&format!("fleet plan -c node.yaml {ROLLOUT} --zones {zones} -o json")).exits(0).json();
+        let wave = |wave: &Value| (wave["name"].as_str().unwrap().to_owned(), wave["nodes"].clone());
+        (plan["waves"].as_array().unwrap().iter().map(wave).collect(), plan["replaced"].clone())
+    };
+    let (found, replaced) = planned("auto");
+    let nodes: Vec<&Value> = found.iter().map(|(_, nodes)| nodes).collect();
+    assert_eq!(nodes, [&json!(["win-a1"]), &json!(["win-b1"]), &json!(["win-c1"])], "{found:#?}");
+    assert_eq!((found[1].0.as_str(), &replaced), ("zone-europe-1a", &json!([])));
+    assert_eq!(planned("Europe_1a,europe-1a").0, found);
+    // Their order is that of the list. What it does not list is in the last wave.
+    let (other, _) = planned("europe-1a");
+    let nodes: Vec<&Value> = other.iter().map(|(_, nodes)| nodes).collect();
+    assert_eq!(nodes, [&json!(["win-b1"]), &json!(["win-a1", "win-c1"])], "{other:#?}");
+    assert_ne!(other[1].0, found[2].0, "they have other nodes");
+
+    // render does not look into a cluster, and makes the same of the same list.
+    let sets = |objects: Vec<Value>| -> Vec<Value> {
+        let mut sets: Vec<Value> = objects.into_iter().filter(|object| object["kind"] == "DaemonSet").collect();
+        sets.sort_by_key(|set| set["metadata"]["annotations"]["calicoctl-win/order"].to_string());
+        let affinity = |set: &Value| set["spec"]["template"]["spec"]["affinity"].clone();
+        sets.iter().map(|set| json!([set["metadata"]["name"], affinity(set)])).collect()
+    };
+    let written = sets(rendered(&lab, "-c node.yaml --zones Europe_1a,europe-1a"));
+    assert_eq!(written.len(), 3, "{written:#?}");
+    let _waits = lab.run(&format!("fleet apply -y -c node.yaml {ROLLOUT} --zones auto --timeout 1s")).exits(1);
+    let in_cluster = || {
+        sets(
+            lab.objects()
+                .into_iter()
+                .filter(|(kind, ..)| kind == "daemonsets.apps")
+                .map(|(_, _, set)| set)
+                .filter(|set| set["metadata"]["namespace"] == "calicoctl-win")
+                .collect(),
+        )
+    };
+    assert_eq!(in_cluster(), written);
+    let through = rendered(&lab, "-c node.yaml --zones Europe_1a,europe-1a --through zone-europe-1a");
+    let begun = through.iter().filter(|set| set["spec"]["template"]["spec"]["initContainers"].is_array());
+    assert_eq!(begun.count(), 2);
+    let refused = lab.bare(&format!("render fleet {ROLLOUT} -c node.yaml --zones auto")).exits(64);
+    assert!(refused.stderr.contains("--zones europe-1a,europe-1b"), "{refused}");
+    for wrong in ["a,,b", "-a", "a_", "a/b"] {
+        let refused = lab.bare(&format!("render fleet {ROLLOUT} -c node.yaml --zones={wrong}")).exits(64);
+        assert!(format!("{refused}").contains("--zones"), "{refused}");
+    }
+
+    // A node of a new zone is in the last wave until there is one for its zone, which has other nodes then.
+    joins("win-d1", Some("europe-1b"));
+    let nodes = |waves: &[(String, Value)]| waves.last().unwrap().1.clone();
+    assert_eq!(nodes(&planned("Europe_1a,europe-1a").0), json!(["win-c1", "win-d1"]));
+    let (later, replaced) = planned("auto");
+    assert_eq!((&later[2].0, &later[2].1), (&"zone-europe-1b".to_owned(), &json!(["win-d1"])));
+    assert_eq!((nodes(&later), &replaced), (json!(["win-c1"]), &json!([written[2][0]])));
+    let _waits = lab.run(&format!("fleet apply -y -c node.yaml {ROLLOUT} --zones auto --timeout 1s")).exits(1);
+    assert_eq!(in_cluster(), sets(rendered(&lab, "-c node.yaml --zones Europe_1a,europe-1a,europe-1b")));
+}
+
 /// Each node would read what grows with the number of nodes, so a rollout would cost its square.
 #[test]
 fn a_run_of_a_rollout_lists_nothing_of_the_whole_cluster() {
