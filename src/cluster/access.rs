@@ -357,14 +357,16 @@ pub(super) fn fault(missing: &[Right], asked: &Asked<'_>) -> Option<Fault> {
 /// One line of the manifest: `(verb, groups, resource)`, the objects, and the purpose.
 type Rule = ((String, Vec<String>, Vec<String>), Vec<String>, &'static str);
 
-/// What only an uninstall asks for that also removes the cluster's traces of the node.
-const BLOCKS: [&str; 2] = ["blockaffinities", "ipamblocks"];
+/// What the runs of a fleet do not ask for: the blocks, which only an uninstall asks for that also removes the cluster's
+/// traces of the node, and the wait for the cluster's VNI, which the readiness of their pods replaces.
+const OF_OTHER_RUNS: [&str; 3] = ["blockaffinities", "ipamblocks", "felixconfigurations"];
 
 /// The rules of one place. Objects with the same rights share a rule. `of_fleet`: for the pods of a fleet, which run
 /// `apply` and `uninstall` on their own node, and do not check the whole cluster.
 fn rules(place: Place, of_fleet: bool) -> Vec<Rule> {
     let mut rules: Vec<Rule> = Vec::new();
-    let skipped = |when: When| of_fleet && matches!(when, Whole | WholeCalico);
+    // A pod has the CA of its cluster.
+    let skipped = |when: When| of_fleet && matches!(when, Whole | WholeCalico | CaUnknown);
     let here = RIGHTS.iter().filter(|(.., at, when, _)| *at == place && !skipped(*when));
     let wanted = here.map(|entry| {
         let purpose = match entry {
@@ -377,7 +379,7 @@ fn rules(place: Place, of_fleet: bool) -> Vec<Rule> {
     });
     let changes = CHANGES
         .iter()
-        .filter(|(_, _, resource, at)| *at == place && !(of_fleet && BLOCKS.contains(resource)))
+        .filter(|(_, _, resource, at)| *at == place && !(of_fleet && OF_OTHER_RUNS.contains(resource)))
         .map(|change| (change_right(change, ApiGroup::V1, NAMESPACES[0]), "  # to reconfigure, upgrade and drain"));
     let lint = LINT
         .iter()
@@ -447,6 +449,8 @@ fn roles(calico: &str, named: &str, subject: &str, of_fleet: bool) -> String {
         (Some(lease::NAMESPACE), &[In(lease::NAMESPACE)]),
         (Some("kube-system"), &[In("kube-system")]),
     ];
+    // Of a fleet: what the whole cluster or this Role has already. Users leave out rules by their purposes.
+    let mut given: Vec<(Rule, Option<&str>)> = Vec::new();
     for (order, (namespace, places)) in places.into_iter().enumerate() {
         let kind = if namespace.is_some() { "Role" } else { "ClusterRole" };
         let within = namespace.map_or_else(String::new, |name| format!(", namespace: {name}"));
@@ -456,16 +460,24 @@ fn roles(calico: &str, named: &str, subject: &str, of_fleet: bool) -> String {
             "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}\nmetadata: {{name: {name}{within}}}\nrules:\n"
         ));
         for place in places {
-            for ((verb, groups, resources), names, purpose) in rules(*place, of_fleet) {
+            for rule in rules(*place, of_fleet) {
+                let ((verb, groups, resources), names, purpose) = &rule;
+                let is_given = |(other, at): &(Rule, Option<&str>)| {
+                    other.0 == rule.0 && (other.1.is_empty() || other.1 == *names) && (at.is_none() || *at == namespace)
+                };
+                if of_fleet && given.iter().any(is_given) {
+                    continue;
+                }
                 let quoted = |names: &[String]| names.iter().map(|n| format!("\"{n}\"")).collect::<Vec<_>>().join(", ");
                 let only = match names.is_empty() {
                     true => String::new(),
-                    false => format!("resourceNames: [{}], ", quoted(&names)),
+                    false => format!("resourceNames: [{}], ", quoted(names)),
                 };
-                let (groups, resources) = (quoted(&groups), quoted(&resources));
+                let (groups, resources) = (quoted(groups), quoted(resources));
                 text.push_str(&format!(
                     "- {{apiGroups: [{groups}], resources: [{resources}], {only}verbs: [{verb}]}}{purpose}\n"
                 ));
+                given.push((rule, namespace));
             }
             text.extend(ON_REQUEST.iter().filter(|(at, _)| at == place).map(|(_, lines)| *lines));
         }

@@ -17,7 +17,69 @@ const ACCOUNT: &str = "system:serviceaccount:calicoctl-win:calicoctl-win";
 /// The same for the pods of a fleet.
 const OF_FLEET: &str = "system:serviceaccount:fleet:calicoctl-win";
 
+/// Rights of a fleet's account that its runs here need not use, and when they do.
+const UNUSED: [(&str, &str); 10] = [
+    ("list nodes", "the machine's Node has another name, which its address finds"),
+    ("get pods", "a pod is not gone when the watch of its drain ends"),
+    ("delete pods", "kubelet attached pods again after the drain"),
+    ("watch poddisruptionbudgets", "a budget delays an eviction"),
+    ("patch leases in kube-node-lease", "the run takes longer than the Lease"),
+    ("get serviceaccounts calico-node in kube-system", "Calico is in kube-system"),
+    ("get configmaps amazon-vpc-cni in kube-system", "the cluster is Amazon's"),
+    ("get configmaps aws-auth in kube-system", "the cluster is Amazon's"),
+    ("get deployments vpc-resource-controller in kube-system", "the cluster is Amazon's"),
+    ("get deployments vpc-admission-webhook in kube-system", "the cluster is Amazon's"),
+];
+
 impl RealCluster {
+    /// The rights of a fleet's account that none of its requests needed, by the audit log: `verb resource name`.
+    fn unused(&self, objects: &str) -> Vec<String> {
+        let audit = self.audit();
+        let asked: Vec<&Value> = audit.iter().filter(|line| line["user"]["username"] == OF_FLEET).collect();
+        let texts = |value: &Value| -> Vec<String> {
+            value.as_array().into_iter().flatten().map(|text| text.as_str().unwrap().to_owned()).collect()
+        };
+        let mut unused = Vec::new();
+        for role in objects.split("---\n").map(|text| serde_yaml::from_str::<Value>(text).unwrap()) {
+            let name = role["metadata"]["name"].as_str().unwrap();
+            if !name.starts_with("calicoctl-win-fleet") || role["rules"].is_null() {
+                continue;
+            }
+            let namespace = &role["metadata"]["namespace"];
+            for rule in role["rules"].as_array().unwrap() {
+                let (groups, resources) = (texts(&rule["apiGroups"]), texts(&rule["resources"]));
+                let names = texts(&rule["resourceNames"]);
+                let names = if names.is_empty() { vec![None] } else { names.into_iter().map(Some).collect() };
+                // One name of a group and of a resource is enough: a cluster has only one of them.
+                let used = |verb: &str, name: Option<&String>| {
+                    asked.iter().any(|line| {
+                        let object = &line["objectRef"];
+                        let part = |field: &str| object[field].as_str().unwrap_or_default();
+                        let subresource = part("subresource");
+                        let slash = if subresource.is_empty() { "" } else { "/" };
+                        let resource = format!("{}{slash}{subresource}", part("resource"));
+                        line["verb"] == verb
+                            && resources.contains(&resource)
+                            && groups.iter().any(|group| group == part("apiGroup"))
+                            && (namespace.is_null() || *namespace == object["namespace"])
+                            && name.is_none_or(|name| name == part("name"))
+                    })
+                };
+                for (verb, name) in
+                    texts(&rule["verbs"]).iter().flat_map(|verb| names.iter().map(move |name| (verb, name)))
+                {
+                    if !used(verb, name.as_ref()) {
+                        let within =
+                            namespace.as_str().map_or_else(String::new, |namespace| format!(" in {namespace}"));
+                        let name = name.as_ref().map_or_else(String::new, |name| format!(" {name}"));
+                        unused.push(format!("{verb} {}{name}{within}", resources[0]));
+                    }
+                }
+            }
+        }
+        unused
+    }
+
     /// Applies a manifest, whose unknown fields are errors. Returns what a server that refuses it says.
     fn applies(&self, manifest: &str) -> Result<String, String> {
         self.server.try_kubectl(&["apply", "--server-side", "--validate=strict", "-f", "-"], manifest)
@@ -87,12 +149,23 @@ fn a_real_cluster_admits_the_pods_and_their_account_applies_the_config() {
     // So have the roles of a fleet, which has less.
     cluster.lab.write("fleet.yaml", "spec: {calico: {version: v3.31.7}}\n");
     let fleet = "render fleet -c fleet.yaml --image host/c:1 --api-server https://192.0.2.10:6443 --namespace fleet";
-    cluster.applies(&cluster.lab.bare(fleet).exits(0).stdout).unwrap();
+    let objects = cluster.lab.bare(fleet).exits(0).stdout;
+    cluster.applies(&objects).unwrap();
     let token = cluster.kubectl(&["create", "token", "calicoctl-win", "-n", "fleet"], "");
     cluster.lab.write("of-fleet", cluster.server.kubeconfig_of(token.trim()));
     let account = (OF_FLEET, "of-fleet");
+    cluster.bind_pods();
     let changed = cluster.runs_as(account, &with_drain.replace("5000", "6000"), 80);
-    assert_eq!(changed["changed"], true, "{changed:#}");
+    // kubelet's own code here is Linux's and refuses the pods of the fleet, which are then finished.
+    let evicted =
+        changed["evicted"].as_array().unwrap().iter().filter(|pod| pod.as_str().unwrap().starts_with("demo/"));
+    assert_eq!(evicted.count(), 3, "{changed:#}");
     let removed = cluster.runs_as(account, "uninstall -y", 80);
     assert_eq!(removed["changed"], true, "{removed:#}");
+    let installed = cluster.runs_as(account, "apply -y -c config.yaml", 80);
+    assert_eq!(installed["changed"], true, "{installed:#}");
+    let unused = cluster.unused(&objects);
+    let not_needed: Vec<&String> =
+        unused.iter().filter(|right| !UNUSED.iter().any(|(known, _)| known == right)).collect();
+    assert!(not_needed.is_empty(), "no run used these: {not_needed:#?}");
 }
