@@ -273,6 +273,10 @@ fn status_text(status: &FleetStatus) -> String {
     if let Some(vni) = &status.vni {
         text.push_str(&vni_text(vni));
     }
+    if !status.changed_since.is_empty() {
+        let line = format!("changed since by another run: {}\n", first(&status.changed_since, NAMED));
+        text.push_str(&line);
+    }
     if !status.uncovered.is_empty() {
         text.push_str(&format!("in no wave: {}\n", first(&status.uncovered, NAMED)));
     }
@@ -291,7 +295,9 @@ fn vni_text(vni: &FleetVni) -> String {
     let felix = vni.felix.map_or_else(|| "is not known".into(), |felix| format!("has {felix}"));
     let mut text = format!("VNI {}: {have} of {}; FelixConfiguration {felix}\n", vni.wanted, count(all, "node"));
     for of in vni.nodes.iter().filter(|of| of.vni != Some(vni.wanted)) {
-        let name = of.vni.map_or_else(|| "being changed, or failed".into(), |vni| format!("VNI {vni}"));
+        let name = of
+            .vni
+            .map_or_else(|| "not known: being changed, failed, or changed since".into(), |vni| format!("VNI {vni}"));
         text.push_str(&format!("  {name}: {}: {}\n", count(of.nodes.len(), "node"), first(&of.nodes, NAMED)));
     }
     match (vni.apart_since, vni.apart_seconds.map(minutes)) {
@@ -363,6 +369,7 @@ mod tests {
                 nodes: vec!["b".into()],
             }],
             vni: None,
+            changed_since: vec!["f".into()],
             uncovered: vec!["h".into()],
             left_out: vec!["i".into()],
             next: vec!["calicoctl-win fleet status --watch".into()],
@@ -375,6 +382,7 @@ mod tests {
         failed:
           ReleaseDigestMismatch: 1 node: b
               the archive is another one
+        changed since by another run: f
         in no wave: h
         left out by label: i
         next: calicoctl-win fleet status --watch
@@ -396,7 +404,7 @@ mod tests {
         insta::assert_snapshot!(vni_text(&shown), @r"
         VNI 5000: 1 of 4 nodes; FelixConfiguration has 4096
           VNI 4096: 2 nodes: c, d
-          being changed, or failed: 1 node: b
+          not known: being changed, failed, or changed since: 1 node: b
           they were apart for 10 min
         ");
         shown.apart_since = Some("2026-01-02T15:00:00Z".parse().unwrap());

@@ -99,7 +99,8 @@ pub struct PlannedStep {
 }
 
 /// Plans a rollout over these nodes. `felix`: the VNI of FelixConfiguration. A node on which no run of a fleet has
-/// recorded its VNI has the one from before the change, or, if that is not known, this one.
+/// recorded its VNI has the one from before the change, or, if that is not known, this one. That of a node that another
+/// run has changed since is not known.
 pub fn plan(
     rollout: &Rollout,
     waves: &[Wave],
@@ -115,8 +116,9 @@ pub fn plan(
             PlannedNode { name: node.name.clone(), evicted, blocked, services }
         };
         let loses: Vec<PlannedNode> = members.iter().map(loses).collect();
-        let vni = |node: &FleetNode| node.vni().or(rollout.former_vni).unwrap_or(felix);
-        let of_wave: Vec<_> = members.iter().map(|node| (Some(vni(node)), node.name.clone())).collect();
+        let vni =
+            |node: &FleetNode| (!node.is_changed_since()).then(|| node.vni().or(rollout.former_vni).unwrap_or(felix));
+        let of_wave: Vec<_> = members.iter().map(|node| (vni(node), node.name.clone())).collect();
         without.push(of_wave.iter().filter(|(vni, _)| *vni != rollout.vni).count());
         have.extend(of_wave);
         let at_once = rollout.max_unavailable.of(members.len()).min(members.len());

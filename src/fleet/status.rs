@@ -35,6 +35,9 @@ pub struct FleetStatus {
     pub failures: Vec<FleetFailure>,
     /// Which nodes have which VNI, if the change sets one; else null.
     pub vni: Option<FleetVni>,
+    /// Windows nodes that another run has changed since that of their pod, for example by hand: their pods are Ready, and
+    /// what the nodes have is not what the revision says.
+    pub changed_since: Vec<String>,
     /// Windows nodes without a pod of any wave, except those that a label leaves out.
     pub uncovered: Vec<String>,
     /// Windows nodes that the label `calicoctl-win/fleet=off` leaves out.
@@ -136,7 +139,11 @@ pub fn status(namespace: &str, fleet: &Fleet, now: Timestamp) -> FleetStatus {
     failures.sort_by_key(|failure| std::cmp::Reverse(failure.nodes.len()));
     let covered: BTreeSet<&str> = fleet.pods.iter().map(FleetPod::node).collect();
     let of = |off: bool| fleet.nodes.iter().filter(move |node| node.is_left_out() == off).map(|node| node.name.clone());
-    let vni = vni::judge(&sets, fleet, now);
+    // While a pod makes its change, its run has not written its result yet.
+    let ready: BTreeSet<&str> = fleet.pods.iter().filter(|pod| pod.is_ready()).map(FleetPod::node).collect();
+    let since = fleet.nodes.iter().filter(|node| ready.contains(node.name.as_str()) && node.is_changed_since());
+    let since: BTreeSet<&str> = since.map(|node| node.name.as_str()).collect();
+    let vni = vni::judge(&sets, fleet, &since, now);
     FleetStatus {
         namespace: namespace.to_owned(),
         revision: revision.to_owned(),
@@ -144,6 +151,7 @@ pub fn status(namespace: &str, fleet: &Fleet, now: Timestamp) -> FleetStatus {
         waves,
         failures,
         vni,
+        changed_since: since.into_iter().map(str::to_owned).collect(),
         uncovered: of(false).filter(|name| !covered.contains(name.as_str())).collect(),
         left_out: of(true).collect(),
     }

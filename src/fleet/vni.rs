@@ -1,7 +1,7 @@
 //! A change of the VNI while it is made: which nodes have which, and for how long they have been apart.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -30,7 +30,7 @@ pub struct FleetVni {
 /// Nodes with the same VNI.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct VniNodes {
-    /// Null: it is not known, because the node is being changed, or its change failed.
+    /// Null: it is not known, because the node is being changed, its change failed, or another run has changed it since.
     pub vni: Option<Vni>,
     pub nodes: Vec<String>,
 }
@@ -76,8 +76,9 @@ pub(super) fn patch(vni: Vni, etcd: bool) -> String {
     format!(r#"{tool} patch felixconfiguration default{merge} -p '{{"spec":{{"vxlanVNI":{vni}}}}}'"#)
 }
 
-/// Judges the VNIs of a rollout. None if it does not set one. `sets`: in the order of the waves.
-pub(super) fn judge(sets: &[&DaemonSet], fleet: &Fleet, now: Timestamp) -> Option<FleetVni> {
+/// Judges the VNIs of a rollout. None if it does not set one. `sets`: in the order of the waves. `since`: the nodes that
+/// another run has changed since.
+pub(super) fn judge(sets: &[&DaemonSet], fleet: &Fleet, since: &BTreeSet<&str>, now: Timestamp) -> Option<FleetVni> {
     let last = sets.iter().find_map(|set| set.vni());
     let before = sets.iter().find_map(|set| set.former_vni());
     // After an undo, the pods do not set it.
@@ -93,7 +94,7 @@ pub(super) fn judge(sets: &[&DaemonSet], fleet: &Fleet, now: Timestamp) -> Optio
             nodes.entry(pod.node()).or_default();
             continue;
         }
-        let vni = pod.vni().or(before).filter(|_| pod.is_ready());
+        let vni = pod.vni().or(before).filter(|_| pod.is_ready() && !since.contains(pod.node()));
         nodes.insert(pod.node(), vni);
         if let (Some(vni), Some((_, at))) = (vni, pod.changed()) {
             times

@@ -25,12 +25,16 @@ pub struct FleetNode {
     pub(super) annotations: NodeAnnotations,
 }
 
-/// The annotation that is used: all of thousands of nodes would take much memory.
+/// The annotations that are used: all of thousands of nodes would take much memory.
 #[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
 pub(super) struct NodeAnnotations {
     /// That of `cluster::RESULT`, as JSON.
     #[serde(rename = "calicoctl-win/result")]
     pub result: Option<String>,
+    /// That of `cluster::ACHIEVED`, which every run writes: the digest of the settings that the node has.
+    #[serde(rename = "calicoctl-win/settings")]
+    pub settings: Option<String>,
 }
 
 impl FleetNode {
@@ -38,10 +42,21 @@ impl FleetNode {
         self.labels.get(LEFT_OUT).is_some_and(|value| value == "off")
     }
 
+    /// The result of the last run of a fleet on it; null without one.
+    fn result(&self) -> Value {
+        let text = self.annotations.result.as_deref();
+        text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+    }
+
     /// The VNI that it had when the last run of a fleet on it ended; none without one.
     pub(super) fn vni(&self) -> Option<Vni> {
-        let result: Value = serde_json::from_str(self.annotations.result.as_deref()?).ok()?;
-        Vni::try_from(u32::try_from(result["vni"].as_u64()?).ok()?).ok()
+        Vni::try_from(u32::try_from(self.result()["vni"].as_u64()?).ok()?).ok()
+    }
+
+    /// Whether a run that is not a fleet's has changed it since: what it has is not that run's result.
+    pub(super) fn is_changed_since(&self) -> bool {
+        let then = self.result();
+        then["settings"].as_str().is_some_and(|then| self.annotations.settings.as_deref() != Some(then))
     }
 }
 
@@ -238,5 +253,24 @@ mod tests {
                 .iter()
                 .all(|term| term.contains(r#"{"key":"calicoctl-win/fleet","operator":"NotIn","values":["off"]}"#))
         );
+        let none = waves(&Wishes { canary: None, zones: zones(&[]) }, &[]).remove(0).affinity().to_string();
+        assert!(!none.contains(ZONE), "an operator needs values: {none}");
+    }
+
+    #[test]
+    fn a_result_is_of_the_settings_that_the_node_has_or_of_earlier_ones() {
+        let since = |result: Option<&str>, settings: Option<&str>| {
+            let mut node = node("a", &[]);
+            let own = |text: &str| text.to_owned();
+            node.annotations = NodeAnnotations { result: result.map(own), settings: settings.map(own) };
+            (node.is_changed_since(), node.vni().map(Vni::get))
+        };
+        let result = r#"{"vni":5000,"settings":"one"}"#;
+        assert_eq!(since(Some(result), Some("one")), (false, Some(5000)));
+        assert_eq!(since(Some(result), Some("two")), (true, Some(5000)));
+        assert_eq!(since(Some(result), None), (true, Some(5000)));
+        // Without a run of a fleet, and of a version that did not write it.
+        assert_eq!(since(None, Some("two")), (false, None));
+        assert_eq!(since(Some(r#"{"vni":5000}"#), Some("two")), (false, Some(5000)));
     }
 }

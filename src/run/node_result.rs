@@ -37,13 +37,16 @@ pub(super) fn tell(op: &mut Operation<'_>, revision: &str, ended: &Result<Ending
     // A failed run has reverted.
     let now = Standing::load(op.node).unwrap_or_default();
     let receipt = now.receipt();
+    let about = receipt.and_then(|receipt| receipt.about.as_ref());
     let result = json!({
         "revision": revision,
         "run": op.app.run,
         "exit": exit,
         "id": id,
         "generation": receipt.map(|receipt| receipt.generation),
-        "vni": receipt.and_then(|receipt| receipt.about.as_ref()).map(|about| about.vni),
+        "vni": about.map(|about| about.vni),
+        // With another digest in the annotation `cluster::ACHIEVED`, another run has changed the node since.
+        "settings": about.map(|about| &about.settings),
     });
     let annotation = [(RESULT.to_owned(), Some(result.to_string()))].into();
     // A note is no change, which every request that writes counts as.

@@ -88,8 +88,10 @@ fn the_result_of_a_run_is_on_its_node_until_calico_is_removed() {
     let done = run(vni, "");
     let wanted = json!({
         "revision": "0123456789ab", "run": done["run"], "exit": 0, "id": null, "generation": 3, "vni": 5000,
+        "settings": lab.object("nodes", "win-a1").unwrap()["metadata"]["annotations"]["calicoctl-win/settings"],
     });
     assert_eq!(result(), wanted, "{done:#}");
+    assert!(wanted["settings"].is_string(), "{wanted:#}");
     // Nothing to do is a result, too.
     let again = run(vni, "");
     assert_eq!((&result()["run"], &again["changed"]), (&again["run"], &json!(false)));
@@ -667,27 +669,69 @@ fn vni_rollout(lab: &Lab) {
             "status": { "observedGeneration": 1, "desiredNumberScheduled": 4, "currentNumberScheduled": 4 },
         }),
     );
-    let ended = json!({ "exitCode": 0, "startedAt": "2026-01-02T15:00:00Z", "finishedAt": "2026-01-02T15:04:00Z" });
-    let done = json!({
-        "conditions": [{ "type": "Ready", "status": "True" }],
-        "initContainerStatuses": [{ "state": { "terminated": ended } }],
-    });
     let message = "result: {\"id\": \"ReleaseDigestMismatch\", \"what\": \"the archive is another one\"}";
     let failed =
         json!({ "initContainerStatuses": [{ "lastState": { "terminated": { "exitCode": 6, "message": message } } }] });
-    for (node, status) in [("a", &done), ("b", &done), ("c", &json!({})), ("d", &failed)] {
-        lab.add_object(
-            "pods",
-            json!({
-                "apiVersion": "v1", "kind": "Pod",
-                "metadata": {
-                    "name": format!("all-{node}"), "namespace": "calicoctl-win", "labels": labels, "annotations": made,
-                },
-                "spec": { "nodeName": node, "containers": [] },
-                "status": status,
-            }),
-        );
+    for (node, status) in [("a", done()), ("b", done()), ("c", json!({})), ("d", failed)] {
+        lab.add_object("pods", pod(node, &status));
     }
+}
+
+/// The status of a pod whose change is made.
+fn done() -> Value {
+    let ended = json!({ "exitCode": 0, "startedAt": "2026-01-02T15:00:00Z", "finishedAt": "2026-01-02T15:04:00Z" });
+    json!({
+        "conditions": [{ "type": "Ready", "status": "True" }],
+        "initContainerStatuses": [{ "state": { "terminated": ended } }],
+    })
+}
+
+/// A pod of [`vni_rollout`] on a node.
+fn pod(node: &str, status: &Value) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": format!("all-{node}"), "namespace": "calicoctl-win",
+            "labels": { "app.kubernetes.io/name": "calicoctl-win", "calicoctl-win/wave": "all" },
+            "annotations": { "calicoctl-win/revision": "new", "calicoctl-win/vni": "5000" },
+        },
+        "spec": { "nodeName": node, "containers": [] },
+        "status": status,
+    })
+}
+
+/// Its pod is Ready as before, and says what the node had.
+#[test]
+fn a_node_that_another_run_has_changed_since_is_named_and_its_vni_is_not_claimed() {
+    let lab = Lab::installed();
+    lab.write("node.yaml", "spec: {calico: {version: v3.32.1}, calicoNetwork: {vxlan: {vxlanVNI: 5000}}}\n");
+    let mut apply = lab.command("apply -y --drain=never --set calicoNetwork.vxlan.vxlanVNI=5000 --sandbox node");
+    apply.env("CALICO_WIN_FLEET_REVISION", "new");
+    let _done = Output::of("apply", apply).exits(0);
+    vni_rollout(&lab);
+    lab.add_object("pods", pod("win-a1", &done()));
+    let looked = || {
+        let status = lab.run("fleet status -o json").exits(12).json();
+        schemas::check(&status);
+        let plan = lab.run("fleet plan -c node.yaml --image host/c:1 -o json").exits(0).json();
+        schemas::check(&plan);
+        (status["changed_since"].clone(), status["vni"]["nodes"].clone(), plan["vni_nodes"].clone())
+    };
+    let with = json!([{ "vni": 5000, "nodes": ["a", "b", "win-a1"] }, { "vni": null, "nodes": ["c", "d"] }]);
+    let planned = json!([{ "vni": 5000, "nodes": ["win-a1"] }]);
+    assert_eq!(looked(), (json!([]), with.clone(), planned.clone()));
+
+    let _by_hand = lab.run("reconfigure -y --no-drain --set calicoNetwork.vxlan.vxlanVNI=6000").exits(0);
+    let without = json!([{ "vni": 5000, "nodes": ["a", "b"] }, { "vni": null, "nodes": ["c", "d", "win-a1"] }]);
+    assert_eq!(looked(), (json!(["win-a1"]), without, json!([{ "vni": null, "nodes": ["win-a1"] }])));
+    let screen = lab.run("fleet status").exits(12).stdout;
+    assert!(screen.contains("\nchanged since by another run: win-a1\n"), "{screen}");
+
+    // It has again what the pod's run left.
+    let _back = lab.run("rollback -y --no-drain").exits(0);
+    assert_eq!(looked(), (json!([]), with, planned));
+    let screen = lab.run("fleet status").exits(12).stdout;
+    assert!(!screen.contains("changed since by another run"), "{screen}");
 }
 
 #[test]
