@@ -27,6 +27,10 @@ use crate::wire::Wire;
 /// The name of the node in the cluster; the machine's own may be anything.
 pub const NODE: &str = "win-a1";
 
+/// The annotation of a pod with the address that its sandbox has here.
+#[cfg(not(windows))]
+pub const ADDRESS_OF_POD: &str = "tests/address";
+
 /// The folder that tests and stand-ins share.
 const TEST: &str = "test";
 
@@ -141,14 +145,23 @@ impl House {
         let machine = Machine::new()?;
         let wire = Wire::to(([127, 0, 0, 1], server.port()).into());
         let house = Self::of(machine, wire, None, TempDir::new().unwrap(), &server.kubeconfig(), config)?;
-        let client = server.another_client();
-        // kubemark says what runs.
+        let (client, writer) = (server.another_client(), server.another_client());
+        // kubemark says what runs. The address goes with it where a policy of the server stores it.
         house.plays_kubelet(
             move || {
                 let pods: Value = client.get(&format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{NODE}")).ok()??;
                 pods["items"].as_array().cloned()
             },
-            |_, _| (),
+            move |pod, ip| {
+                let (about, ip) = (&pod["metadata"], ip.to_string());
+                if about["annotations"][ADDRESS_OF_POD] != ip {
+                    let [namespace, name] = ["namespace", "name"].map(|key| about[key].as_str().unwrap_or_default());
+                    let path = format!("/api/v1/namespaces/{namespace}/pods/{name}/status");
+                    let annotations = serde_json::json!({ ADDRESS_OF_POD: ip });
+                    let patch = serde_json::json!({ "metadata": { "annotations": annotations } });
+                    let _gone = writer.merge_patch::<_, Value>(&path, &patch);
+                }
+            },
         );
         Some(house.with_release(version, release(version)))
     }

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use super::first_day::remote_access;
 use crate::api_server::ApiServer;
-use crate::house::{House, NODE, SOON, config};
+use crate::house::{ADDRESS_OF_POD, House, NODE, SOON, config};
 use crate::machine::eventually;
 use crate::parts::part;
 
@@ -23,8 +23,8 @@ const PODS: usize = 4;
 
 const NAMED_BY: &str = "CALICOCTL_WIN_REAL_RELEASE";
 
-/// kubelet's code, which runs no CNI plugin here, says that each pod has the same address. The server stores the one that
-/// Calico's plugin assigned, as it does where kubelet reads it from the sandbox.
+/// kubelet's code, which runs no CNI plugin here, says that each pod has the same address. The server stores the one of the
+/// pod's sandbox, once it has one.
 const ADDRESSES: &str = r#"
 apiVersion: admissionregistration.k8s.io/v1
 kind: MutatingAdmissionPolicy
@@ -36,8 +36,8 @@ spec:
     resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [UPDATE], resources: [pods/status]}]
   matchConditions:
   - name: assigned
-    expression: object.metadata.?annotations["cni.projectcalico.org/podIP"].orValue("") != ""
-  variables: [{name: ip, expression: 'string(object.metadata.annotations["cni.projectcalico.org/podIP"]).split("/")[0]'}]
+    expression: object.metadata.?annotations["ADDRESS"].orValue("") != ""
+  variables: [{name: ip, expression: 'string(object.metadata.annotations["ADDRESS"])'}]
   mutations:
   - patchType: JSONPatch
     jsonPatch:
@@ -104,7 +104,7 @@ impl Node {
         cluster.define(layout);
         let seed = Seed { layout, calico: release.version.clone(), ..Seed::new(NODE) };
         cluster.seed(&seed, "calico-system");
-        cluster.mutates_by(ADDRESSES);
+        cluster.mutates_by(&ADDRESSES.replace("ADDRESS", ADDRESS_OF_POD));
         cluster.on_windows(Some(ADDRESS));
         let login = cluster.file("kubeconfig");
         cluster.start_kubemark(&kubemark, NODE, &login);
