@@ -11,11 +11,11 @@ use crate::calico::agent_config::LiveEndpoint;
 /// The time limit of a response. It comes from this machine, and Felix answers while it works.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
-/// Felix's last answer.
+/// Felix's last answer, or what confd has rendered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Readiness {
-    /// It is in sync with the datastore and has programmed everything.
+    /// Felix is in sync with the datastore and has programmed everything; confd has rendered all its files.
     Ready,
     /// It is not, and why.
     NotReady(String),

@@ -300,12 +300,18 @@ fn run_component(
             Moment::Starts => {
                 *streams.watch() = LogWatch::new(role, now);
                 board.log_error(None);
+                if role == Role::Confd {
+                    board.readiness(rendered(&RENDERED));
+                }
             }
             Moment::Stopped => {}
             Moment::Runs => {
                 let absent = |name: &&str| role == Role::Confd && !node.disk(&command.dir.join(name)).exists();
                 let unrendered: Vec<&str> = RENDERED.into_iter().filter(absent).collect();
                 board.log_error(streams.watch().error(&unrendered, now));
+                if role == Role::Confd {
+                    board.readiness(rendered(&unrendered));
+                }
             }
         }
         match moment {
@@ -334,6 +340,14 @@ fn run_component(
 fn live_endpoint(role: Role, node: &dyn Node) -> Option<LiveEndpoint> {
     let path = kubernetes::config_path(role)?;
     kubernetes::live_endpoint(role, &fs::read_to_string(node.disk(&path)).ok()?)
+}
+
+/// confd runs whether or not its templates can be rendered.
+fn rendered(absent: &[&str]) -> Readiness {
+    match absent {
+        [] => Readiness::Ready,
+        _ => Readiness::NotReady(format!("it has not rendered {}", absent.join(" and "))),
+    }
 }
 
 /// confd configures RemoteAccess only if its output differs from the existing files. After a failure, or when

@@ -41,7 +41,7 @@ pub struct AgentState {
     /// Why the node's token is due but not renewed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub renewal: Option<String>,
-    /// Felix's last answer whether it is ready; none if it is not asked.
+    /// Whether the component does its work; none if that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub readiness: Option<Readiness>,
     /// What only the log of the component says is wrong, while it runs.

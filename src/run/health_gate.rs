@@ -445,6 +445,8 @@ fn missing(said: &AgentState, now: Timestamp) -> Result<Option<String>> {
         return Ok(None);
     }
     if let Some(why) = said.not_ready() {
+        // Its log may say more.
+        let why = said.log_error.clone().unwrap_or(why);
         return Ok(Some(format!("{name} to be ready: {why}")));
     }
     let since = said.child.as_ref().and_then(|child| child.since);

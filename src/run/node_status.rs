@@ -461,7 +461,7 @@ pub(crate) fn service(node: &dyn Node, name: &str) -> Result<ServiceStatus> {
         restarts: live.map(|said| said.restarts),
         waiting_for: live.and_then(|said| said.wait(node.now())),
         // What its log says does not revert a change: a pod that is not yet deleted has no endpoint either.
-        not_ready: live.and_then(|said| said.not_ready().or_else(|| said.log_error.clone())),
+        not_ready: live.and_then(|said| said.log_error.clone().or_else(|| said.not_ready())),
         last_exit: live.and_then(|said| said.last_exit?.code),
         crash_loop: live.is_some_and(|said| said.crash_loop),
         failure: said.as_ref().filter(|_| process.is_none()).and_then(|said| said.failure.clone()),

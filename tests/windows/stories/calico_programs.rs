@@ -266,6 +266,18 @@ fn with_bgp_each_release_attaches_pods_and_confd_renders_its_files() {
         let house = &node.house;
         remote_access(house);
         drop(house.start_kubelet());
+        if release.version.starts_with("v3.32.") {
+            // The check is right: these templates call a function that confd of this release does not have.
+            let refused = house.install_json(3);
+            assert_eq!(refused["error"]["id"], "WindowsBgpRelease", "{refused:#}");
+            let ignored = ["--ignore-preflight-errors", "WindowsBgpRelease", "-o", "json"];
+            let failed = house.machine.run(&[house.install_words(), ignored.to_vec()].concat()).exits(9).json();
+            let what = failed["error"].to_string();
+            assert!(what.contains("it has not rendered peerings.ps1 and blocks.ps1"), "{failed:#}");
+            assert!(what.contains("getenv") && what.contains("not defined"), "{failed:#}");
+            assert!(house.hns().is_empty(), "{failed:#}");
+            continue;
+        }
         house.install();
         house.until_healthy();
         assert_eq!(house.hns()["Calico"]["Type"], "L2Bridge");
@@ -312,5 +324,46 @@ fn with_etcd_each_release_attaches_pods_and_keeps_its_data_there() {
         assert!(node.annotation("projectcalico.org/IPv4Address").is_empty(), "Calico's data is in etcd");
         house.run("verify").exits(0);
         node.remove();
+    }
+}
+
+/// Another program has made the pods' network and their endpoints, as on AKS.
+#[test]
+fn with_another_cni_plugin_felix_writes_rules_that_an_uninstall_removes() {
+    for release in releases() {
+        let Some(node) = Node::joined(&release, release.layout(), "none") else { return };
+        let house = &node.house;
+        let network = "4E0B3D8C-6A57-4C2C-8A44-0D6B0F6D5A11";
+        let azure = json!({
+            "ID": network, "Name": "azure", "Type": "L2Bridge", "State": 1,
+            "Subnets": [{ "AddressPrefix": "10.240.0.0/16", "GatewayAddress": "10.240.0.1" }] });
+        house.machine.file("test/hns.networks", format!("{azure}\n"));
+        let pods = eventually("the controllers' pods", SOON, || {
+            node.cluster.bind_waiting_pods(NODE);
+            let pods = node.cluster.get(&format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{NODE}"));
+            pods["items"].as_array().cloned().filter(|pods| pods.len() == PODS)
+        });
+        let (mut endpoints, mut attached) = (String::new(), String::new());
+        for (number, pod) in pods.iter().enumerate() {
+            let address = format!("10.240.0.{}", 50 + number);
+            let endpoint = json!({
+                "ID": format!("0C6B2F8E-0000-4000-8000-00000000000{number}"), "Name": format!("pod-{number}"),
+                "State": 3, "Type": "L2Bridge", "VirtualNetwork": network, "VirtualNetworkName": "azure",
+                "IPAddress": address, "MacAddress": format!("00-15-5D-00-01-0{number}"),
+                "SharedContainers": [format!("sandbox-{number}")], "Policies": [] });
+            endpoints += &format!("{endpoint}\n");
+            attached += &format!("{} {address}\n", pod["metadata"]["uid"].as_str().unwrap());
+        }
+        house.machine.file("test/hns.endpoints", endpoints);
+        house.machine.file("test/attached", attached);
+        house.install();
+        let status = house.until_healthy();
+        assert_eq!(status["policy_networks"], json!(["azure"]), "{status:#}");
+        node.until_pods_are_attached();
+
+        house.run("uninstall -y").exits(0);
+        let left = house.read("test/hns.endpoints");
+        assert!(left.lines().count() == PODS && !left.contains("Block"), "only what lets everything pass: {left}");
+        assert_eq!(house.hns().keys().collect::<Vec<_>>(), ["azure"]);
     }
 }
