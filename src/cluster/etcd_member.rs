@@ -82,10 +82,10 @@ impl Failure {
         Self::new("EtcdTls", what.to_owned(), "etcd's log at this time says why it closed the connection")
     }
 
-    fn unreachable(error: &io::Error) -> Self {
+    fn unreachable(error: &io::Error, limit: Duration) -> Self {
         let what = match error.kind() {
             ErrorKind::ConnectionRefused => "refuses the connection".to_owned(),
-            ErrorKind::TimedOut | ErrorKind::WouldBlock => "does not answer".to_owned(),
+            ErrorKind::TimedOut | ErrorKind::WouldBlock => format!("does not answer within {} s", limit.as_secs()),
             _ => format!("cannot be reached: {error}"),
         };
         Self::new("EtcdUnreachable", what, "")
@@ -139,11 +139,11 @@ fn try_one(endpoint: &str, tls: Option<Arc<ClientConfig>>, limit: Duration) -> R
             Err(error) => last = error,
         }
     }
-    let socket = connected.ok_or_else(|| Failure::unreachable(&last))?;
+    let socket = connected.ok_or_else(|| Failure::unreachable(&last, limit))?;
     socket
         .set_read_timeout(Some(limit))
         .and_then(|()| socket.set_write_timeout(Some(limit)))
-        .map_err(|error| Failure::unreachable(&error))?;
+        .map_err(|error| Failure::unreachable(&error, limit))?;
     let answer = match tls.filter(|_| secure) {
         Some(config) => {
             let name =
@@ -153,7 +153,7 @@ fn try_one(endpoint: &str, tls: Option<Arc<ClientConfig>>, limit: Duration) -> R
         }
         None => ask(socket, host),
     };
-    let answer = answer.map_err(|error| read(&error, host, secure))?;
+    let answer = answer.map_err(|error| read(&error, (host, secure), limit))?;
     if answer.contains("etcdserver") {
         return Ok(());
     }
@@ -194,7 +194,7 @@ fn refused() -> Failure {
 }
 
 /// The failure for an error of TLS or the network.
-fn read(error: &io::Error, host: &str, secure: bool) -> Failure {
+fn read(error: &io::Error, (host, secure): (&str, bool), limit: Duration) -> Failure {
     use rustls::Error as Tls;
     const RENEW: &str = "renew etcd's server certificate (kubeadm certs renew etcd-server) and restart etcd";
     let Some(tls) = error.get_ref().and_then(|inner| inner.downcast_ref::<Tls>()) else {
@@ -205,7 +205,7 @@ fn read(error: &io::Error, host: &str, secure: bool) -> Failure {
             ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
                 Failure::other("closes the connection without a response")
             }
-            _ => Failure::unreachable(error),
+            _ => Failure::unreachable(error, limit),
         };
     };
     match tls {

@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, anyhow, bail};
 use serde::Deserialize;
 
 /// The time limit. Windows' virus scanner first reads a new program of a hundred megabytes.
-const LIMIT: Duration = Duration::from_secs(60);
+pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// More than any version, and too little to do harm.
 const MOST: usize = 4096;
@@ -60,7 +60,7 @@ fn answer_within(program: &Path, words: &[&str], env: &[(&str, &str)], limit: Du
         }
         if begun.elapsed() >= limit {
             drop(child.kill().and_then(|()| child.wait()));
-            bail!("it says nothing for {} s", limit.as_secs());
+            return Err(silent(limit));
         }
         thread::sleep(Duration::from_millis(10));
     };
@@ -73,6 +73,11 @@ fn answer_within(program: &Path, words: &[&str], env: &[(&str, &str)], limit: Du
         bail!("it ended with {code}: {said}");
     }
     Ok(said.to_owned())
+}
+
+/// The error for a program that does not answer within a limit.
+pub fn silent(limit: Duration) -> Error {
+    anyhow!("it says nothing for {} s", limit.as_secs())
 }
 
 /// A program that was just written may still be open for writing.

@@ -53,6 +53,12 @@ pub(crate) fn measure(app: &mut App, node: &dyn Node) -> Result<NodeStatus> {
     }
     let run = run_in_progress(node, &standing, holder);
     let receipt = standing.receipt();
+    let (networks, stuck) = match networks(node, receipt) {
+        Ok(networks) => (networks, None),
+        // Everything else is still shown. HNS is not asked again: each question takes half a minute.
+        Err(error) if Fault::id_of(&error) == HNS_STUCK => (Vec::new(), Some(error)),
+        Err(error) => return Err(error),
+    };
     let mut status = NodeStatus {
         overall: Overall::NotInstalled,
         reasons: Vec::new(),
@@ -61,7 +67,7 @@ pub(crate) fn measure(app: &mut App, node: &dyn Node) -> Result<NodeStatus> {
         calico_version: None,
         backend: None,
         services: our_services(node)?,
-        networks: networks(node, receipt)?,
+        networks,
         cni: None,
         credentials: Vec::new(),
         node: None,
@@ -78,6 +84,9 @@ pub(crate) fn measure(app: &mut App, node: &dyn Node) -> Result<NodeStatus> {
             command: app.command("verify --remove"),
         }),
     };
+    if let Some(error) = &stuck {
+        status.problem(HNS_STUCK, format!("{error:#}: the node could not be compared"), "explain HnsStuck");
+    }
     let mut steps = Vec::new();
     if let Some(receipt) = receipt {
         steps = fill(app, node, &standing, receipt, &mut status)?;
@@ -114,6 +123,9 @@ pub(crate) fn measure(app: &mut App, node: &dyn Node) -> Result<NodeStatus> {
     status.reasons = status.problems.iter().map(|problem| problem.message.clone()).collect();
     Ok(status)
 }
+
+/// HNS did not answer within its limit.
+pub(crate) const HNS_STUCK: &str = "HnsStuck";
 
 /// A service is stopped on purpose.
 pub(crate) const NOT_STARTED: &str = "ServiceNotStarted";
@@ -190,7 +202,9 @@ fn fill(
     status.services.retain(|service| {
         service.state != "Absent" || receipt.target.world.contains_key(&Id::Service(service.name.clone()))
     });
-    match plan(node, standing, &receipt.target).and_then(|steps| Ok((drift(node, &steps)?, steps))) {
+    let hns_answers = status.problems.iter().all(|problem| problem.id != HNS_STUCK);
+    let compare = || plan(node, standing, &receipt.target).and_then(|steps| Ok((drift(node, &steps)?, steps)));
+    match if hns_answers { compare() } else { Ok(<(Vec<String>, Vec<Step>)>::default()) } {
         Ok((drift, planned)) => (status.drift, steps) = (drift, planned),
         // A run is changing it at this moment, or was interrupted.
         Err(error) if status.run.is_some() => {
@@ -200,6 +214,7 @@ fn fill(
     }
     // If it cannot be read, the services have not started with it.
     if about.backend == Backend::None
+        && hns_answers
         && let Ok(config) = agent::read_config(node)
         && let Some(pattern) = config.felix.env.get("KUBE_NETWORK")
     {

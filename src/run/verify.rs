@@ -8,12 +8,13 @@ use anyhow::Result;
 
 use super::Ending;
 use super::app::App;
+use super::datastore;
 use super::generations::{installed, interrupted};
 use super::health_gate::Works;
+use super::node_status::{self, HNS_STUCK};
 use super::open::check_elevated;
 use super::sources::Choice;
 use super::verb::REPAIR;
-use super::{datastore, node_status};
 use crate::agent;
 use crate::apply::lock::{Holder, Lock};
 use crate::apply::standing::Standing;
@@ -60,7 +61,10 @@ pub(crate) fn run(app: &mut App, node: &mut dyn Node, pods: Option<&WithPods>, t
         _ => Ok(None),
     };
     let works = Works::new(app, true);
-    let network = works.network(node, &receipt.target, &mut |event| app.event(&event));
+    let network = match status.problems.iter().any(|problem| problem.id == HNS_STUCK) {
+        true => Ok(None),
+        false => works.network(node, &receipt.target, &mut |event| app.event(&event)),
+    };
     let datastore = datastore::ask(app, node, &config, &config.datastore());
     let etcd_blocks = match &datastore {
         Ok(()) => datastore::blocks_in_etcd(app, node, &config),

@@ -116,7 +116,7 @@ fn datastore(scene: &mut Scene<'_>) -> Result<Answer> {
 }
 
 fn block(scene: &mut Scene<'_>) -> Result<Answer> {
-    if let Some(skipped) = scene.no_network() {
+    if let Some(skipped) = scene.no_network().or_else(|| scene.no_hns()) {
         return Ok(skipped);
     }
     let name = scene.config.node_name.as_str();

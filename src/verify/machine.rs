@@ -14,6 +14,8 @@ use crate::report::answer::Answer;
 use crate::report::document::{Problem, ServiceStatus};
 use crate::values::WinPath;
 
+pub(super) const POD_NETWORK: &str = "PodNetwork";
+
 pub(super) const PROBES: &[Probe] = &[
     Probe {
         id: "ServicesRun",
@@ -23,7 +25,7 @@ pub(super) const PROBES: &[Probe] = &[
         asked: Asked::Looking(services),
     },
     Probe {
-        id: "PodNetwork",
+        id: POD_NETWORK,
         group: "node",
         asks: "HNS has the network of pods, of the right type and VSID, with this machine's address, as other nodes are told",
         fix: "restore it with: calicoctl-win repair",
@@ -72,8 +74,12 @@ fn services(scene: &mut Scene<'_>) -> Result<Answer> {
 }
 
 fn network(scene: &mut Scene<'_>) -> Result<Answer> {
-    let mut wrong: Vec<String> =
-        problems(scene, &["KubeNetwork", "HnsNetworkUnseen"]).map(|problem| problem.message.clone()).collect();
+    let mut wrong: Vec<String> = problems(scene, &["KubeNetwork", "HnsNetworkUnseen", "HnsStuck"])
+        .map(|problem| problem.message.clone())
+        .collect();
+    if scene.hns_is_stuck() {
+        return Answer::fails(wrong.join("; "));
+    }
     if scene.no_network().is_some() {
         return Answer::unless(wrong, "policy only: the pod network of the other product is there");
     }
@@ -109,7 +115,7 @@ fn network(scene: &mut Scene<'_>) -> Result<Answer> {
 }
 
 fn host_endpoint(scene: &mut Scene<'_>) -> Result<Answer> {
-    if let Some(skipped) = scene.no_network() {
+    if let Some(skipped) = scene.no_network().or_else(|| scene.no_hns()) {
         return Ok(skipped);
     }
     let Some(State::Network(pods)) = scene.node.get(&Id::Network(networks::PODS.into()))? else {
@@ -128,6 +134,9 @@ fn host_endpoint(scene: &mut Scene<'_>) -> Result<Answer> {
 }
 
 fn pod_endpoints(scene: &mut Scene<'_>) -> Result<Answer> {
+    if let Some(skipped) = scene.no_hns() {
+        return Ok(skipped);
+    }
     let attached = attached(scene.node)?;
     let pods = match scene.own_cluster() {
         Ok(cluster) => cluster.pods_on(scene.config.node_name.as_str())?,

@@ -74,6 +74,15 @@ impl Scene<'_> {
         other.then(|| Answer::Skipped("policy only: the pod network is another product's".into()))
     }
 
+    /// Why HNS is not asked: it did not answer once, within its limit. None if it did.
+    fn no_hns(&self) -> Option<Answer> {
+        self.hns_is_stuck().then(|| Answer::Skipped("HNS does not answer: see PodNetwork".into()))
+    }
+
+    fn hns_is_stuck(&self) -> bool {
+        self.status.problems.iter().any(|problem| problem.id == "HnsStuck")
+    }
+
     /// The Node's address, and the domain of services, for pods that connect to them.
     pub fn ground(&self) -> (Option<Ipv4Addr>, String) {
         let addresses = self.found.as_ref().ok().and_then(Option::as_ref).map(|node| &node.internal_ips);
@@ -106,10 +115,12 @@ pub fn look(scene: &mut Scene<'_>, tell: &mut dyn FnMut(&ProbeReport)) -> Vec<Pr
         let begun = scene.node.now();
         let answer = look(scene).unwrap_or_else(|error| Answer::Fails(format!("{error:#}")));
         let mut report = ProbeReport::new(probe, answer, scene.node.now().duration_since(begun));
-        if let Some(fix) = report.fix.as_mut().filter(|_| scene.interrupted) {
-            *fix =
-                "finish the interrupted run with: calicoctl-win resume\nor undo it with: calicoctl-win resume --undo"
-                    .into();
+        if let Some(fix) = report.fix.as_mut() {
+            if probe.id == machine::POD_NETWORK && scene.hns_is_stuck() {
+                *fix = "find what helps with: calicoctl-win explain HnsStuck".into();
+            } else if scene.interrupted {
+                *fix = "finish the interrupted run with: calicoctl-win resume\nor undo it with: calicoctl-win resume --undo".into();
+            }
         }
         tell(&report);
         Some(report)

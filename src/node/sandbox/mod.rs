@@ -40,7 +40,7 @@ use crate::node::trust::Rights;
 use crate::node::win32::{self, refused};
 use crate::node::{
     EndpointCallback, Listing, NetworkDetails, Node, OpenFile, Put, ServiceState, files, is_key_alone, is_of_node,
-    withdrawn,
+    program, withdrawn,
 };
 use crate::paths::containerd;
 use crate::values::WinPath;
@@ -872,6 +872,10 @@ impl Node for SandboxNode {
         let text = String::from_utf8_lossy(&bytes[..bytes.len().min(4096)]).into_owned();
         if let Some((_, code)) = text.split_once("fails with ") {
             bail!("it ended with exit code {}", code.split_whitespace().next().unwrap_or_default());
+        }
+        if text.contains("never answers") {
+            self.elapse(program::LIMIT)?;
+            return Err(program::silent(program::LIMIT));
         }
         let version = text.strip_prefix("Stand-in for ").and_then(|text| text.split_once(" Windows "));
         Ok(version.and_then(|(_, rest)| Some(rest.split_once(',')?.0.to_owned())))

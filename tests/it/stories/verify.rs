@@ -200,6 +200,115 @@ fn each_probe_fails_when_its_fact_is_otherwise() {
     }
 }
 
+/// What a probe asks may never answer: that takes the time of its limit, the reason names it, and the other probes are
+/// run. What needs the same is skipped. Services, credentials and the CNI configuration are read from Windows itself.
+#[test]
+fn each_probe_has_a_time_limit_and_the_others_are_run() {
+    const API: &str = "the API server at https://10.20.0.10:6443 did not answer GET ";
+    let installed = Lab::installed();
+    let in_etcd = Lab::node();
+    runs_with_etcd(&in_etcd);
+    let mut member = Member::start();
+    let url = member.url();
+    let words = format!("install -y --set datastore.type=etcdv3 --set datastore.etcd.endpoints={url}");
+    let _there = in_etcd.run(&words).exits(0);
+    member.stop();
+    // It accepts connections, and says nothing.
+    let _mute = std::net::TcpListener::bind(url.trim_start_matches("http://")).unwrap();
+    let slow = |path: &str| format!("api GET {path}*=slow");
+    let nothing = |_: &Lab| ();
+    type Turn<'a> = &'a (dyn Fn(&Lab) + Sync);
+    type Case<'a> = (&'a Lab, String, Turn<'a>, &'a [(&'a str, &'a str)], &'a [&'a str]);
+    let cases: [Case; 7] = [
+        (
+            &installed,
+            slow("/"),
+            &nothing,
+            &[
+                ("ApiAnswers", &format!("{API}/api/v1/nodes/win-a1 within 10 s")),
+                ("DatastoreAnswers", "did not answer GET /api/v1/nodes/win-a1 within 5 s"),
+                ("PodNetwork", "did not answer GET /api/v1/nodes/win-a1 within 10 s"),
+            ],
+            &["NodeIsReady", "PodEndpoints", "IpamBlock", "ClusterDns"],
+        ),
+        (
+            &installed,
+            slow("/api/v1/pods"),
+            &nothing,
+            &[("PodEndpoints", &format!("{API}/api/v1/pods within 10 s"))],
+            &[],
+        ),
+        (
+            &installed,
+            slow("/apis/crd.projectcalico.org/v1/blockaffinities"),
+            &nothing,
+            &[("IpamBlock", "within 10 s")],
+            &[],
+        ),
+        (&installed, slow("/api/v1/namespaces/kube-system/services"), &nothing, &[("ClusterDns", "within 10 s")], &[]),
+        (
+            &installed,
+            String::new(),
+            &|lab: &Lab| lab.edit_model(|model| model.hns_busy = 1_000_000),
+            &[("PodNetwork", "HNS did not answer GET /networks/ in 30 s")],
+            &["HostEndpoint", "PodEndpoints", "IpamBlock"],
+        ),
+        (
+            &installed,
+            String::new(),
+            &|lab: &Lab| {
+                let plugin = "Stand-in for Calico Windows v3.32.1, which never answers\n";
+                fs::write(lab.on_node("C/Program Files/containerd/cni/bin/calico.exe"), plugin).unwrap();
+            },
+            // It is not the release's, too.
+            &[
+                ("CniConfigPublished", "is drifted"),
+                ("CniPluginRuns", r"run C:\Program Files\containerd\cni\bin\calico.exe: it says nothing for 60 s"),
+            ],
+            &[],
+        ),
+        (&in_etcd, String::new(), &nothing, &[("DatastoreAnswers", "within 5 s")], &["IpamBlock"]),
+    ];
+    // What the API server does not answer takes real time.
+    std::thread::scope(|threads| {
+        for (lab, fault, turn, fails, skipped) in &cases {
+            threads.spawn(move || {
+                let lab = lab.copy();
+                turn(&lab);
+                let report = lab.fails_at(fault, "verify -o json").exits(11).json();
+                let probes = report["probes"].as_array().unwrap();
+                let those = |verdict: &str| {
+                    let those = probes.iter().filter(|probe| probe["verdict"] == verdict);
+                    those.map(|probe| probe["id"].as_str().unwrap()).collect::<Vec<_>>()
+                };
+                let failed: Vec<&str> = fails.iter().map(|(id, _)| *id).collect();
+                assert_eq!((those("fail"), those("skip")), (failed, skipped.to_vec()), "{fault}: {report:#}");
+                for (id, reason) in *fails {
+                    let answered = probe(&report, id)["answered"].as_str().unwrap();
+                    assert!(answered.contains(reason), "{fault}: {answered}");
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn status_of_a_node_whose_hns_does_not_answer_shows_what_needs_no_hns() {
+    let lab = Lab::installed();
+    lab.edit_model(|model| model.hns_busy = 1_000_000);
+    let status = lab.run("status -o json").exits(12).json();
+    assert_eq!((&status["overall"], &status["networks"]), (&json!("Degraded"), &json!([])), "{status:#}");
+    assert_eq!(status["services"][0]["state"], "Running", "{status:#}");
+    let problems = status["problems"].as_array().unwrap();
+    assert_eq!(problems.len(), 1, "{status:#}");
+    assert_eq!(problems[0]["id"], "HnsStuck");
+    assert_eq!(problems[0]["command"], "calicoctl-win explain HnsStuck");
+    assert!(
+        problems[0]["message"].as_str().unwrap().contains("HNS did not answer GET /networks/ in 30 s"),
+        "{status:#}"
+    );
+}
+
 /// The probes of services need the kube-proxy that the node has: its process, and network and source VIP in its file.
 #[test]
 fn probes_of_services_fail_with_a_kube_proxy_that_does_not_work() {
