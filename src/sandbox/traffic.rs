@@ -36,6 +36,22 @@ pub enum Source<'a> {
     Pod(&'a Value),
 }
 
+/// Where a route of the Windows node leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hop {
+    /// To the pods here, through the host's endpoint.
+    Pods,
+    /// To a neighbour on the same link.
+    Link,
+    Gateway(Ipv4Addr),
+}
+
+/// The metric that Windows gives the routes of an interface's own addresses.
+const ON_LINK: u32 = 256;
+
+/// The length of an IPAM block's prefix, by default: what a node tells its BGP peers of.
+const BLOCK: u8 = 26;
+
 /// What the cluster and the node have, read once.
 pub struct Traffic<'a> {
     model: &'a Model,
@@ -134,12 +150,14 @@ impl<'a> Traffic<'a> {
         match self.pods.iter().find(has_it) {
             Some(pod) if self.is_here(pod) => self.pod_here(from, pod, port),
             Some(pod) => {
-                self.to_other_node(from)?;
+                self.to_other_node(from, to, text(pod, "/spec/nodeName").and_then(|name| self.node_ip(name)))?;
                 listens(pod, port)
             }
             // An endpoint of the cluster's own, such as CoreDNS.
-            None if self.slices.iter().any(|slice| endpoints(slice).any(|ip| ip == to)) => self.to_other_node(from),
-            None => self.outside(from, to),
+            None => match self.slices.iter().find_map(|slice| node_of(slice, to)) {
+                Some(node) => self.to_other_node(from, to, self.node_ip(node)),
+                None => self.outside(from, to),
+            },
         }
     }
 
@@ -221,7 +239,7 @@ impl<'a> Traffic<'a> {
     fn pod_here(&self, from: Source<'_>, pod: &Value, port: u64) -> Result<(), NoConnection> {
         let (Some(network), Some(endpoint)) = (self.network(), self.endpoint(pod)) else { return timeout() };
         match from {
-            Source::Node if host_endpoint(network).is_none() => return timeout(),
+            Source::Node if self.route(endpoint.ip, None) != Some(Hop::Pods) => return timeout(),
             Source::Node => return listens(pod, port),
             Source::Pod(source) if self.is_here(source) => {
                 let Some(own) = self.endpoint(source) else { return timeout() };
@@ -229,7 +247,12 @@ impl<'a> Traffic<'a> {
                     return timeout();
                 }
             }
-            Source::Pod(_) => self.arrives_here(network)?,
+            Source::Pod(source) => {
+                self.arrives_here(network)?;
+                // The answers take the way to that node.
+                let there = text(source, "/spec/nodeName").and_then(|name| self.node_ip(name));
+                self.leads_to(network, address(&source["status"]["podIP"]), there)?;
+            }
         }
         // The CNI plugin closes a new pod until Felix opens it.
         let felix = self.model.services.get(&Name::new("CalicoFelix"));
@@ -279,8 +302,58 @@ impl<'a> Traffic<'a> {
         })
     }
 
+    fn node_ip(&self, name: &str) -> Option<Ipv4Addr> {
+        self.nodes.iter().find(|node| node["metadata"]["name"] == name).and_then(internal_ip)
+    }
+
+    /// The route that Windows takes: the one with the longest prefix, and of those the one with the lowest metric.
+    /// `peer`: the node that tells of this address with BGP.
+    fn route(&self, to: Ipv4Addr, peer: Option<Ipv4Addr>) -> Option<Hop> {
+        let adapters = &self.model.adapters;
+        let own = adapters.iter().flat_map(|adapter| &adapter.addresses).filter(|net| net.contains(&to));
+        let own = own.map(|net| (net.prefix_len(), ON_LINK, Hop::Link));
+        let gateways = adapters.iter().filter_map(|adapter| Some((0, 0, Hop::Gateway(adapter.gateway?))));
+        let pods = self.network().filter(|network| host_endpoint(network).is_some());
+        let pods = pods.and_then(|network| network.subnet).filter(|subnet| subnet.contains(&to));
+        let pods = pods.map(|subnet| (subnet.prefix_len(), ON_LINK, Hop::Pods));
+        let told = peer.map(|peer| (BLOCK, ON_LINK, Hop::Gateway(peer)));
+        let added = self.model.routes.iter().filter(|(prefix, _)| prefix.contains(&to)).map(|(prefix, route)| {
+            let hop = if route.next_hop.is_unspecified() { Hop::Link } else { Hop::Gateway(route.next_hop) };
+            (prefix.prefix_len(), route.metric, hop)
+        });
+        let all = own.chain(gateways).chain(pods).chain(told).chain(added);
+        all.max_by_key(|(length, metric, _)| (*length, std::cmp::Reverse(*metric))).map(|(.., hop)| hop)
+    }
+
+    /// Whether packets of the machine itself reach an address outside of it.
+    fn routes(&self, to: Ipv4Addr) -> bool {
+        let near = |ip: Ipv4Addr| {
+            let mut nets = self.model.adapters.iter().flat_map(|adapter| &adapter.addresses);
+            nets.any(|net| net.contains(&ip)) && !self.model.silent.contains(&ip)
+        };
+        match self.route(to, None) {
+            Some(Hop::Link) => near(to) || to.is_link_local(),
+            Some(Hop::Gateway(gateway)) => near(gateway),
+            Some(Hop::Pods) | None => false,
+        }
+    }
+
+    /// Whether packets to a pod of another node reach that node: with VXLAN the host sends them to it in a packet of its
+    /// own, else it routes them.
+    fn leads_to(
+        &self,
+        network: &NodeNetwork,
+        pod: Option<Ipv4Addr>,
+        node: Option<Ipv4Addr>,
+    ) -> Result<(), NoConnection> {
+        let Some(node) = node else { return Ok(()) };
+        let routed = network.kind == NetworkKind::Overlay
+            || pod.is_none_or(|pod| self.route(pod, Some(node)) == Some(Hop::Gateway(node)));
+        if routed && self.routes(node) { Ok(()) } else { timeout() }
+    }
+
     /// The way out of the Windows node, to pods of another one.
-    fn to_other_node(&self, from: Source<'_>) -> Result<(), NoConnection> {
+    fn to_other_node(&self, from: Source<'_>, pod: Ipv4Addr, node: Option<Ipv4Addr>) -> Result<(), NoConnection> {
         let source = match from {
             Source::Pod(source) if !self.is_here(source) => return Ok(()),
             Source::Pod(source) => Some(source),
@@ -290,7 +363,8 @@ impl<'a> Traffic<'a> {
         if source.is_some_and(|source| self.endpoint(source).is_none_or(|own| blocks(own, "Out"))) {
             return timeout();
         }
-        self.carries(network)
+        self.carries(network)?;
+        self.leads_to(network, Some(pod), node)
     }
 
     /// Whether packets of the network reach other nodes, and theirs this one.
@@ -342,11 +416,7 @@ impl<'a> Traffic<'a> {
                 return timeout();
             }
         }
-        let routed = self.model.adapters.iter().any(|adapter| {
-            let near = adapter.addresses.iter().any(|net| net.contains(&to));
-            near || adapter.gateway.is_some_and(|gateway| !self.model.silent.contains(&gateway))
-        });
-        if routed { Ok(()) } else { timeout() }
+        if self.routes(to) { Ok(()) } else { timeout() }
     }
 }
 
@@ -364,6 +434,13 @@ fn endpoints(slice: &Value) -> impl Iterator<Item = Ipv4Addr> {
     let all = slice["endpoints"].as_array().into_iter().flatten();
     let ready = all.filter(|endpoint| endpoint["conditions"]["ready"] != false);
     ready.flat_map(|endpoint| endpoint["addresses"].as_array().into_iter().flatten()).filter_map(address)
+}
+
+/// The name of the node that has an address of a slice, empty if it does not say; none if the slice does not have it.
+fn node_of(slice: &Value, to: Ipv4Addr) -> Option<&str> {
+    let mut all = slice["endpoints"].as_array()?.iter().filter(|endpoint| endpoint["conditions"]["ready"] != false);
+    let found = all.find(|one| one["addresses"].as_array().into_iter().flatten().any(|ip| address(ip) == Some(to)))?;
+    Some(text(found, "/nodeName").unwrap_or_default())
 }
 
 /// The target port of a service's port; `field` is `port` or `nodePort`.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use calicoctl_win::node::sandbox::model::Name;
+use calicoctl_win::node::sandbox::model::{Name, Route};
 use calicoctl_win::verify::probes;
 use serde_json::{Value, json};
 
@@ -307,6 +307,61 @@ fn status_of_a_node_whose_hns_does_not_answer_shows_what_needs_no_hns() {
         problems[0]["message"].as_str().unwrap().contains("HNS did not answer GET /networks/ in 30 s"),
         "{status:#}"
     );
+}
+
+/// The routes of the machine are those of Windows: the one with the longest prefix counts, then the lowest metric.
+#[test]
+fn a_route_that_leads_elsewhere_fails_the_probes_that_need_it() {
+    const LINUX: &str = "10.20.0.10/32";
+    let vxlan = Lab::installed();
+    let bgp = Lab::node();
+    let _installed = bgp.run(
+        "install -y --set calicoNetwork.backend=windows-bgp --ignore-preflight-errors WindowsBgpRelease,RoutingFeature,PoolEncapsulation",
+    ).exits(0);
+    // Windows' BGP router has a session with the Linux node.
+    bgp.edit_model(|model| assert!(model.bgp_sessions.insert("10.20.0.10".parse().unwrap())));
+    let route = |prefix: &'static str, next_hop: &'static str, metric: u32| {
+        move |lab: &Lab| {
+            lab.edit_model(|model| {
+                let interface = "vEthernet (Ethernet)".into();
+                let route = Route { interface, next_hop: next_hop.parse().unwrap(), metric };
+                assert!(model.routes.insert(prefix.parse().unwrap(), route).is_none());
+            });
+        }
+    };
+    let without_gateway = |lab: &Lab| {
+        lab.edit_model(|model| model.adapters.iter_mut().for_each(|adapter| adapter.gateway = None));
+    };
+    type Case<'a> = (&'a str, &'a Lab, &'a dyn Fn(&Lab), &'a [&'a str]);
+    let away = "--egress 203.0.113.7:443";
+    let cases: [Case; 10] = [
+        ("", &vxlan, &|_: &Lab| (), &[]),
+        (away, &vxlan, &|_: &Lab| (), &[]),
+        // The default route is deleted.
+        (away, &vxlan, &without_gateway, &["PodEgress"]),
+        ("", &vxlan, &without_gateway, &[]),
+        // The block of this node's pods, as another product's static route.
+        ("", &vxlan, &route("192.168.0.0/26", "10.20.0.1", 1), &["NodeToPod", "NodePort"]),
+        ("", &vxlan, &route("192.168.0.0/26", "10.20.0.1", 300), &[]),
+        // The Linux node, and the API server with its address, through a machine that is not there.
+        ("", &vxlan, &route(LINUX, "10.30.0.1", 1), &["PodToLinux", "LinuxToPod", "PodDns", "PodEgress"]),
+        ("", &bgp, &|_: &Lab| (), &[]),
+        ("", &bgp, &route("192.168.10.0/26", "10.20.0.1", 1), &["PodToLinux", "LinuxToPod", "PodDns"]),
+        ("", &bgp, &route("192.168.0.0/16", "10.20.0.1", 1), &[]),
+    ];
+    for (at, (words, lab, turn, fails)) in cases.into_iter().enumerate() {
+        let lab = lab.copy();
+        turn(&lab);
+        let code = if fails.is_empty() { 0 } else { 11 };
+        let report = lab.run(&format!("verify --pods {words} -o json")).exits(code).json();
+        let failed = report["probes"].as_array().unwrap().iter().filter(|probe| probe["verdict"] == "fail");
+        let failed: Vec<&str> = failed.map(|probe| probe["id"].as_str().unwrap()).collect();
+        assert_eq!(failed, fails, "case {at}: {report:#}");
+        for id in fails {
+            let answered = probe(&report, id)["answered"].as_str().unwrap();
+            assert!(answered.contains("no answer within 20 s") || *id == "PodDns", "{answered}");
+        }
+    }
 }
 
 /// The probes of services need the kube-proxy that the node has: its process, and network and source VIP in its file.
