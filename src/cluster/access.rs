@@ -179,6 +179,8 @@ const CHANGES: &[Change] = &[
     // The Event on the Node if a trial cannot be reverted.
     ("create", G(""), "events", In(node::EVENTS)),
     ("get", G("apps"), "daemonsets", Anywhere),
+    // Whether one of Flannel's selects a Node that leaves Flannel.
+    ("list", G("apps"), "daemonsets", Anywhere),
     ("list", G("policy"), "poddisruptionbudgets", Anywhere),
     ("watch", G("policy"), "poddisruptionbudgets", Anywhere),
     ("list", Group::Calico, "felixconfigurations", Anywhere),

@@ -3,6 +3,7 @@
 mod calico;
 mod context;
 mod etcd;
+mod flannel;
 pub(super) mod identity;
 mod platforms;
 mod policies;
@@ -45,6 +46,8 @@ pub struct FactsOptions<'a> {
     /// What the run needs of the cluster: these rights are checked.
     pub needs: Needs<'a>,
     pub checks: Checks,
+    /// Whether something of Flannel is on this machine.
+    pub flannel: bool,
 }
 
 /// What is read that only checks need.
@@ -117,6 +120,7 @@ async fn gather(api: &Arc<Api>, options: &FactsOptions<'_>, ca_unknown: bool) ->
         ask::<ConfigMap>(api, path(["api", "v1", "namespaces", "kube-system", "configmaps", "kubeadm-config"]));
     let dns = ask::<Service>(api, path(["api", "v1", "namespaces", "kube-system", "services", "kube-dns"]));
     let own = ask_identity(api);
+    let flannel = options.node_name.filter(|_| options.flannel).map(|name| flannel::Flannel::ask(api, name));
 
     let version = version.answer().await?.context("find /version on the API server")?;
     let (old_group, new_group) = (old_group.answer().await?, new_group.answer().await?);
@@ -149,9 +153,14 @@ async fn gather(api: &Arc<Api>, options: &FactsOptions<'_>, ca_unknown: bool) ->
         kubelet: false,
     };
     let node = match node {
-        Some(node) => node.answer().await?.map(node::read),
+        Some(node) => node.answer().await?,
         None => None,
     };
+    let flannel = match flannel {
+        Some(flannel) => flannel.read(node.as_ref(), &mut unanswered).await?,
+        None => None,
+    };
+    let node = node.map(node::read);
     let with_our_address = match (&node, options.node_name) {
         (None, Some(_)) if options.checks != Checks::None => context::ask_node_with(api, options.addresses),
         _ => None,
@@ -173,6 +182,7 @@ async fn gather(api: &Arc<Api>, options: &FactsOptions<'_>, ca_unknown: bool) ->
         no_account_in: if account_missing { looked.iter().map(|one| (*one).to_owned()).collect() } else { Vec::new() },
         kubelet_of,
         node,
+        flannel,
         service_cidrs: match service_cidrs.is_empty() {
             true => kubeadm.and_then(|map| kubeadm_cidrs(api, &map)).unwrap_or_default(),
             false => service_cidrs,

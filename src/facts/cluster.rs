@@ -67,6 +67,8 @@ pub struct ClusterFacts {
     /// Whether Calico's controllers create a HostEndpoint for each Node; none if that is not set, which means no.
     pub auto_host_endpoints: Option<bool>,
     pub policies: Option<PolicyFacts>,
+    /// Flannel's DaemonSets; none if that was not asked, because nothing of Flannel is on the machine.
+    pub flannel: Option<FlannelFacts>,
     /// Whether the cluster is OpenShift: it serves the group `config.openshift.io`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub openshift: bool,
@@ -237,6 +239,24 @@ pub struct ClusterNode {
     /// The digest of the settings applied here, from the Node. Not used in a plan for another machine.
     #[serde(skip)]
     pub achieved: Option<String>,
+}
+
+/// Flannel as the cluster runs it on one Node. Each has its namespace in its name.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct FlannelFacts {
+    /// The DaemonSets that select the Node.
+    pub daemon_sets: Vec<String>,
+    /// Their pods, and those of DaemonSets that select it no more, which have not been deleted.
+    pub pods: Vec<String>,
+}
+
+impl FlannelFacts {
+    /// Whether a DaemonSet of this name is Flannel's: `kube-flannel-ds` of its own manifest, and
+    /// `kube-flannel-ds-windows-amd64` of SIG Windows' (`hostprocess/flannel/flanneld/flannel-overlay.yml`).
+    pub fn is_daemon_set(name: &str) -> bool {
+        name.contains("flannel")
+    }
 }
 
 /// What an EKS cluster has for Windows nodes, in `kube-system`. None means absent or unreadable:

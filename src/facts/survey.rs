@@ -6,6 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
+use crate::values::Cidr;
+
 /// Services, networks and files of the machine, as far as checks use them.
 #[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -29,6 +31,8 @@ pub struct Survey {
     pub calico_folder: bool,
     /// The folder of calico.rootDir if it has files and none of Calico's.
     pub other_root: Option<String>,
+    /// The addresses of Flannel's pods in the whole cluster, from its configuration on this machine.
+    pub flannel_network: Option<Cidr>,
     /// Bytes free on the disk of `C:`; none if not measured.
     pub disk_free: Option<u64>,
     /// Whether UDP 4789 is free; none if not measured.

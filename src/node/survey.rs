@@ -8,10 +8,10 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::{Listing, Node, acl, arguments, trust};
-use crate::calico::{layout::TOP, nssm, services::SERVICES as OURS};
+use crate::calico::{flannel, layout::TOP, nssm, services::SERVICES as OURS};
 use crate::facts::{CniConfig, Firewall, ServiceFacts, Survey, Writers};
 use crate::item::{Id, RegValue, Service, State};
-use crate::values::WinPath;
+use crate::values::{Cidr, WinPath};
 
 /// Services that a check uses, besides ours; the machine's others are ignored.
 const SERVICES: [&str; 19] = [
@@ -74,6 +74,7 @@ pub fn survey(node: &dyn Node, folders: &Folders<'_>, installed: bool) -> Result
         installed,
         calico_folder: node.disk(folders.root).is_dir(),
         other_root: has_no_calico(node, folders.root).then(|| folders.root.to_string()),
+        flannel_network: flannel_network(node),
         disk_free: None,
         vxlan_port_free: None,
         link_local_routes: link_local_routes(node),
@@ -82,6 +83,12 @@ pub fn survey(node: &dyn Node, folders: &Folders<'_>, installed: bool) -> Result
         own_rules_ignored: Some(own_rules_ignored(node)?),
         writers: Some(writers(node, folders)?),
     })
+}
+
+/// A file that cannot be read is none: only advice depends on it.
+fn flannel_network(node: &dyn Node) -> Option<Cidr> {
+    let conf = std::fs::read_to_string(node.disk(&WinPath::known(flannel::NET_CONF))).ok()?;
+    flannel::network(&conf)
 }
 
 /// Whether a folder has files, but neither Calico's usual name nor a file of a release or of an install by its scripts.

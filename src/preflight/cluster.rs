@@ -6,10 +6,13 @@ use crate::calico::kubeconfig::OTHER_LOGINS;
 use crate::calico::services::{EXECUTABLE, KUBELET};
 use crate::facts::{ClusterFacts, ETCD, LEFT_OUT, Right};
 use crate::fault::Exit;
-use crate::settings::Credentials;
+use crate::settings::{Backend, Credentials};
 use crate::values::{Cidr, joined};
 
 pub(super) const ETCD_ANSWERS: &str = "EtcdAnswers";
+
+/// The question in [`ClusterFacts::unanswered`] about Flannel's DaemonSets and pods.
+const FLANNEL: &str = "flannel";
 
 pub(super) const REACHABLE: &str = "ClusterReachable";
 
@@ -150,6 +153,13 @@ pub(super) const ROWS: &[Row] = &[
             Some(nodes) => Pass(format!("Linux workers: {}, Windows nodes: {}", nodes.linux_workers, nodes.windows)),
         }),
     },
+    Row {
+        id: "FlannelDaemonSet",
+        severity: Severity::Refusal(Exit::Conflict),
+        why: "a pod of Flannel's DaemonSet runs flanneld as a process of the host, which would create Flannel's network and CNI configuration again after the node has left Flannel",
+        fix: "keep the DaemonSet off this node first, for example with a node selector on a label that this node does not have, and wait until its pod is gone\nkubectl get daemonsets -A  # shows its name\nkubectl -n kube-flannel edit daemonset kube-flannel-ds-windows-amd64",
+        judge: Judge::Cluster(flannel_daemon_set),
+    },
 ];
 
 fn datastore(cluster: &ClusterFacts, input: &Input<'_>) -> Finding {
@@ -263,6 +273,26 @@ fn installs_kubelet(input: &Input) -> bool {
 
 fn is_our_kubelet(command: &[String]) -> bool {
     matches!(command, [program, rest @ ..] if program.eq_ignore_ascii_case(EXECUTABLE) && rest == ["service", "run", "kubelet"])
+}
+
+/// Flannel that the cluster runs on this node, or would.
+fn flannel_daemon_set(cluster: &ClusterFacts, input: &Input) -> Finding {
+    if input.network().is_some_and(|network| network.backend == Backend::None) {
+        return Skip("another plugin owns the network".into());
+    }
+    let Some(flannel) = &cluster.flannel else {
+        return match cluster.untold(FLANNEL) {
+            Some(why) => Unknown(why.to_owned()),
+            None => Skip("nothing of Flannel is on this machine".into()),
+        };
+    };
+    if let Some(pod) = flannel.pods.first() {
+        return Fail(format!("the cluster runs Flannel on this node: pod {pod}"));
+    }
+    match flannel.daemon_sets.first() {
+        Some(set) => Fail(format!("the DaemonSet {set} selects this node: the cluster would run Flannel here")),
+        None => Pass("no DaemonSet of Flannel selects this node".into()),
+    }
 }
 
 /// A kubelet that this program installs: the skew to the API server, and one minor version at a time.

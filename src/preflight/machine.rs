@@ -258,6 +258,13 @@ fn kubelet_dependencies(survey: &Survey, _: &NodeFacts, _: &Input) -> Finding {
     }
 }
 
+/// Whether Flannel has a service, a network or a CNI configuration on the machine.
+pub fn has_flannel(survey: &Survey) -> bool {
+    flannel::SERVICES.into_iter().any(|name| survey.has_service(name))
+        || survey.networks.keys().any(|name| flannel::is_network(name))
+        || survey.cni_configs.iter().any(CniConfig::is_flannels)
+}
+
 fn no_flannel(survey: &Survey, _: &NodeFacts, input: &Input) -> Finding {
     if input.network().is_some_and(|network| network.backend == Backend::None) {
         return Skip("another plugin owns the network".into());

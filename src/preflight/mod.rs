@@ -17,6 +17,7 @@ mod tests;
 
 pub use cluster::minor;
 pub use fix::{Fix, fix};
+pub use machine::has_flannel;
 pub use node::machine_read;
 pub use renamed::{RENAMED, renamed};
 

@@ -3,9 +3,9 @@
 use super::Finding::{Fail, Pass, Skip, Unknown, Warn};
 use super::cluster::untold;
 use super::{Finding, Input, Judge, Row, Severity};
-use crate::facts::{ClusterFacts, ETCD, PoolFacts};
+use crate::facts::{ClusterFacts, ETCD, NodeFacts, PoolFacts, Survey};
 use crate::settings::{Backend, Ipam, Undecided, backend_of, cluster_vni, mixed_vni, pools_for_windows};
-use crate::values::joined;
+use crate::values::{Cidr, joined};
 
 /// Shows Felix's configuration in etcd.
 const FELIX: &str = "calicoctl get felixconfiguration default -o yaml";
@@ -231,6 +231,13 @@ pub(super) const ROWS: &[Row] = &[
         fix: "protect Windows hosts with the Windows firewall",
         judge: Judge::Calico("calicoctl get hostendpoints,kubecontrollersconfigurations -o yaml", host_endpoints),
     },
+    Row {
+        id: "FlannelPoolOverlap",
+        severity: Severity::Warning,
+        why: "Flannel gives each node a fixed part of its network, and Calico does not know which: two pods may get the same address while some nodes still run Flannel",
+        fix: "use an IP pool with other addresses, or migrate all nodes in one maintenance window\nkubectl get ippools -o yaml  # shows the pools",
+        judge: Judge::Machine(flannel_overlap),
+    },
 ];
 
 /// Reference: Calico's page on limitations of Windows, which names automatic host endpoints.
@@ -408,5 +415,30 @@ fn pool_blocks(cluster: &ClusterFacts, _: &Input) -> Finding {
         (true, _) => Unknown("no enabled IPv4 pool selects this node".into()),
         (false, 0) => Fail(format!("no block is left in {}", named(pools.into_iter()))),
         (false, free) => Pass(format!("free blocks: {free}")),
+    }
+}
+
+/// Whether pods of Calico and of Flannel may have the same address.
+fn flannel_overlap(survey: &Survey, _: &NodeFacts, input: &Input) -> Finding {
+    if input.network().is_some_and(|network| network.backend == Backend::None) {
+        return Skip("another plugin owns the network".into());
+    }
+    let Some(network) = &survey.flannel_network else {
+        return Skip("Flannel's configuration is not on this machine".into());
+    };
+    let Some(cluster) = input.cluster else { return Unknown("the cluster did not answer".into()) };
+    if cluster.calico_unread() {
+        return Unknown("Calico's pools were not read".into());
+    }
+    let overlaps = |pool: &Cidr| pool.contains(&network.network()) || network.contains(&pool.network());
+    let shared = cluster.pools.iter().filter(|pool| !pool.disabled);
+    let mut shared = shared.filter(|pool| pool.cidr.parse().is_ok_and(|pool: Cidr| overlaps(&pool)));
+    match shared.next() {
+        Some(pool) => Fail(format!(
+            "Calico's IP pool {} ({}) has addresses of Flannel's network {network}: pods on nodes that still run \
+             Flannel may have the same address",
+            pool.name, pool.cidr
+        )),
+        None => Pass(format!("no IP pool has addresses of Flannel's network {network}")),
     }
 }

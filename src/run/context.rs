@@ -287,6 +287,7 @@ fn ask_cluster(
             namespace_override: login::namespace(&run.connection)?.as_deref(),
             needs: login::needs(run),
             checks,
+            flannel: facts.survey.as_ref().is_some_and(preflight::has_flannel),
         })?;
         anyhow::Ok((name, facts))
     };
@@ -347,6 +348,7 @@ impl Remote {
             namespace_override: self.run.connection.calico_namespace.as_deref(),
             needs: login::needs(&self.run),
             checks: Checks::All,
+            flannel: false,
         });
         self.cluster.take_events().iter().for_each(|event| app.event(event));
         let mut found = asked?;

@@ -7,20 +7,17 @@ use anyhow::{Context, Result};
 
 use super::context::Operation;
 use crate::calico::{flannel, kube_proxy, networks};
-use crate::cluster::Cluster;
-use crate::facts::{ClusterFacts, NodeFacts};
+use crate::facts::NodeFacts;
 use crate::fault::{Exit, Fault};
 use crate::item::{Id, Service, State};
 use crate::node::{Listing, Node};
 use crate::settings::{Backend, Settings};
-use crate::values::{Cidr, WinPath};
+use crate::values::WinPath;
 
 /// Flannel on a node.
 #[derive(Debug, Default)]
 pub(crate) struct Flannel {
     pub items: BTreeSet<Id>,
-    /// The addresses of its pods in the whole cluster, if its configuration is here.
-    network: Option<Cidr>,
 }
 
 /// Looks for it.
@@ -52,50 +49,22 @@ pub(crate) fn found(node: &dyn Node, facts: &NodeFacts) -> Result<Flannel> {
             items.insert(id);
         }
     }
-    let conf = fs::read_to_string(node.disk(&WinPath::known(flannel::NET_CONF))).unwrap_or_default();
-    Ok(Flannel { items, network: flannel::network(&conf) })
+    Ok(Flannel { items })
 }
 
 impl Flannel {
-    /// Refuses a node without Flannel, and one on which the cluster still runs it; warns of addresses that both have.
+    /// Refuses a node without Flannel.
     ///
     /// # Errors
-    /// `NoFlannelHere`, `FlannelDaemonSet`; and when the cluster cannot be asked.
-    pub fn check(&self, op: &mut Operation<'_>, cluster: &ClusterFacts, name: &str) -> Result<()> {
+    /// `NoFlannelHere`.
+    pub fn check(&self, op: &Operation<'_>) -> Result<()> {
         if self.items.is_empty() && op.context.standing.receipt().is_none() && op.context.standing.journal.is_none() {
             return Err(Fault::new(Exit::NotFound, "NoFlannelHere", "nothing of Flannel was found on this node")
                 .hint("install Calico with: calicoctl-win install")
                 .into());
         }
-        let pods = daemon_pods(op.context.cluster(op.node)?, name)?;
-        if let Some(pod) = pods.first() {
-            let what = format!("the cluster runs Flannel on node {name}, which would re-create its network: pod {pod}");
-            return Err(Fault::new(Exit::Conflict, "FlannelDaemonSet", what)
-                .hint("keep its DaemonSet off this node first, for example with a node selector, and wait until the pod is gone")
-                .into());
-        }
-        let pools = cluster.pools.iter().filter(|pool| !pool.disabled);
-        let shared = |network: &Cidr| {
-            let overlaps = |pool: &Cidr| pool.contains(&network.network()) || network.contains(&pool.network());
-            pools.clone().find(|pool| pool.cidr.parse().is_ok_and(|pool: Cidr| overlaps(&pool)))
-        };
-        if let Some((network, pool)) = self.network.as_ref().and_then(|network| Some((network, shared(network)?))) {
-            let message = format!(
-                "Calico's IP pool {} ({}) has addresses of Flannel's network {network}: pods on nodes that still run \
-                 Flannel may have the same address",
-                pool.name, pool.cidr
-            );
-            op.app.warn("FlannelPoolOverlap", message);
-        }
         Ok(())
     }
-}
-
-/// The pods of Flannel's DaemonSet on a node.
-fn daemon_pods(cluster: &Cluster, name: &str) -> Result<Vec<String>> {
-    let pods = cluster.pods_on(name)?.into_iter();
-    let flannels = pods.filter(|pod| pod.is_of_daemon_set() && !pod.ending && pod.name.contains("flannel"));
-    Ok(flannels.map(|pod| pod.to_string()).collect())
 }
 
 /// kube-proxy's service on Calico's network, if its definition names another one.

@@ -98,7 +98,10 @@ pub(crate) fn prepare(
     let checks = if node_result::revision().is_some() { Checks::OfNode } else { Checks::All };
     let mut known = gather(op.app, context, op.node, true, checks)?;
     let flannel = op.row.replaces_flannel.then(|| flannel::found(op.node, &known.facts)).transpose()?;
-    known.replaces_flannel = flannel.is_some();
+    if let Some(flannel) = &flannel {
+        flannel.check(op)?;
+        known.replaces_flannel = true;
+    }
     if let (Ok(resolved), Some(start)) = (&mut known.resolved, start) {
         resolved.settings.services.start = start;
     }
@@ -110,9 +113,6 @@ pub(crate) fn prepare(
     }
     let Known { facts: node_facts, cluster: cluster_facts, etcd, resolved, .. } = known;
     let (resolved, cluster_facts) = (resolved?, cluster_facts?);
-    if let Some(flannel) = &flannel {
-        flannel.check(op, &cluster_facts, resolved.settings.node_name.as_str())?;
-    }
     for warning in &resolved.warnings {
         op.app.warn(warning.id, warning.message.clone());
     }

@@ -4,6 +4,7 @@ use crate::facts::{ApiGroup, ClusterFacts};
 use crate::settings::Credentials;
 
 const OPTIONS: FactsOptions<'static> = FactsOptions {
+    flannel: false,
     node_name: Some("win-a1"),
     addresses: &[],
     namespace_override: None,

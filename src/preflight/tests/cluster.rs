@@ -95,6 +95,17 @@ pub(super) const STORIES: &[Story] = &[
             refuse(scene, "nodes");
         },
     ),
+    Story {
+        good: |scene| scene.cluster.flannel = Some(FlannelFacts::default()),
+        ..story(
+            "FlannelDaemonSet",
+            |scene| {
+                let set = "kube-flannel/kube-flannel-ds-windows-amd64".into();
+                scene.cluster.flannel = Some(FlannelFacts { daemon_sets: vec![set], pods: Vec::new() });
+            },
+            |scene| refuse(scene, "flannel"),
+        )
+    },
 ];
 
 #[test]

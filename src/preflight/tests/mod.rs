@@ -17,9 +17,9 @@ use self::scene::{
 };
 use super::*;
 use crate::facts::{
-    Adapter, ApiGroup, BgpFacts, ClusterNode, CniConfig, Features, FelixFacts, HnsVersion, HostProcess, LEFT_OUT,
-    NodeCounts, OperatorFacts, Os, Part, PolicyFacts, PoolFacts, Product, Right, Runtime, RuntimeKind, ServiceFacts,
-    Survey, Tls, TyphaFacts,
+    Adapter, ApiGroup, BgpFacts, ClusterNode, CniConfig, Features, FelixFacts, FlannelFacts, HnsVersion, HostProcess,
+    LEFT_OUT, NodeCounts, OperatorFacts, Os, Part, PolicyFacts, PoolFacts, Product, Right, Runtime, RuntimeKind,
+    ServiceFacts, Survey, Tls, TyphaFacts,
 };
 use crate::report::explain::explain;
 use crate::settings::{Backend, Credentials, Datastore};

@@ -89,6 +89,20 @@ pub(super) const STORIES: &[Story] = &[
             refuse(scene, "networkpolicies");
         },
     ),
+    Story {
+        good: |scene| survey_of(scene).flannel_network = Some("10.244.0.0/16".parse().unwrap()),
+        ..story(
+            "FlannelPoolOverlap",
+            |scene| {
+                let pool = scene.cluster.pools[0].cidr.parse().unwrap();
+                survey_of(scene).flannel_network = Some(pool);
+            },
+            |scene| {
+                survey_of(scene).flannel_network = Some("10.244.0.0/16".parse().unwrap());
+                scene.unreached = Some("the API server refuses the connection");
+            },
+        )
+    },
 ];
 
 #[test]

@@ -110,6 +110,7 @@ pub(super) fn survey() -> Survey {
         ("caliconode", service(&["calicoctl-win.exe"], &[])),
     ];
     Survey {
+        flannel_network: None,
         unread_services: Default::default(),
         services: services.map(|(name, service)| (name.to_owned(), service)).into(),
         networks: [("nat".to_owned(), "NAT".to_owned())].into(),

@@ -203,6 +203,48 @@ fn flannel_that_the_cluster_runs_here_is_refused() {
     lab.picture_without_state().same_as(&before);
 }
 
+/// Its pod is gone, and nothing keeps the controller from creating another one.
+#[test]
+fn a_daemon_set_of_flannel_that_selects_the_node_is_refused_too() {
+    let start = flannel_node();
+    let _cluster = start.run("plan --ignore-preflight-errors NoFlannel,CniConfig").exits(0);
+    let set = |selector: Value| {
+        json!({
+            "apiVersion": "apps/v1", "kind": "DaemonSet",
+            "metadata": {"name": "kube-flannel-ds-windows-amd64", "namespace": "kube-flannel", "uid": "f0"},
+            "spec": {
+                "selector": {"matchLabels": {"app": "flannel"}},
+                "template": {
+                    "metadata": {"labels": {"app": "flannel"}},
+                    "spec": {"nodeSelector": selector, "containers": [{"name": "kube-flannel", "image": "flannel"}]},
+                },
+            },
+        })
+    };
+    // Nothing creates its pods.
+    const NO_PODS: &str = "api no-controllers";
+    let checked = |lab: &Lab| {
+        let report = lab.fails_at(NO_PODS, "preflight -o json").json();
+        let all = report["checks"].as_array().unwrap();
+        let check = all.iter().find(|check| check["id"] == "FlannelDaemonSet").unwrap();
+        format!("{}: {}", check["status"].as_str().unwrap(), check["detail"].as_str().unwrap())
+    };
+    let back = start.copy();
+    back.add_object("daemonsets.apps", set(json!({"kubernetes.io/os": "windows"})));
+    let refused = back.fails_at(NO_PODS, "migrate from flannel -y -o json").exits(13).json();
+    assert_eq!(refused["error"]["id"], "FlannelDaemonSet", "{refused:#}");
+    let why = "the DaemonSet kube-flannel/kube-flannel-ds-windows-amd64 selects this node: the cluster would run Flannel here";
+    assert_eq!(refused["error"]["what"], why);
+    assert_eq!(checked(&back), format!("fail: {why}"));
+
+    let away = start.copy();
+    away.add_object("daemonsets.apps", set(json!({"kubernetes.io/os": "windows", "flannel": "yes"})));
+    assert_eq!(checked(&away), "ok: no DaemonSet of Flannel selects this node");
+    let _moved = away.run("migrate from flannel -y").exits(0);
+    is_on_calico(&away);
+    assert_eq!(checked(&away), "skip: nothing of Flannel is on this machine");
+}
+
 #[test]
 fn addresses_that_flannel_and_calico_share_are_named() {
     let lab = flannel_node();
@@ -210,6 +252,10 @@ fn addresses_that_flannel_and_calico_share_are_named() {
     let plan = lab.run("migrate from flannel --dry-run -o json").exits(0).json();
     let warned = plan["warnings"].to_string();
     assert!(warned.contains("FlannelPoolOverlap"), "{plan:#}");
+    let report = lab.run("preflight -o json").json();
+    let check = report["checks"].as_array().unwrap().iter().find(|check| check["id"] == "FlannelPoolOverlap").unwrap();
+    assert_eq!(check["status"], "warn", "{check:#}");
+    assert!(check["detail"].as_str().unwrap().contains("default-ipv4-ippool (192.168.0.0/16)"), "{check:#}");
 }
 
 #[test]
