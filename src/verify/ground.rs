@@ -47,6 +47,12 @@ pub fn check(cluster: &Cluster, ground: &Ground, options: &PodOptions) -> Result
         options.image_windows,
         ground.linux.as_ref().map_or_else(String::new, |linux| format!(", {} on {linux}", options.image_linux))
     )];
+    if options.demo {
+        notes.push(format!(
+            "two network policies are created for the pod server-windows-{} alone: Felix programs its rules again, which can reset TCP connections of that pod, and of no other",
+            spec::id_of(&ground.node)
+        ));
+    }
     match &options.pull_secret {
         Some((namespace, name)) => {
             read_secret(cluster, namespace, name)?;

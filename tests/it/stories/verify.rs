@@ -635,6 +635,10 @@ fn status_shows_an_interrupted_verify_until_its_pods_are_removed() {
 fn a_demo_leaves_its_policies_and_pods_until_it_is_removed() {
     let lab = Lab::installed();
     let shown = lab.run("verify --pods --demo").exits(0).stdout;
+    // Said before the first pod is started.
+    let said = "two network policies are created for the pod server-windows-11851a84 alone: Felix programs its rules again, which can reset TCP connections of that pod";
+    let at = |text: &str| shown.find(text).unwrap_or_else(|| panic!("no {text} in {shown}"));
+    assert!(at(said) < at("PodsStart"), "{shown}");
     for part in ["[ OK ] PolicyDeny", "[ OK ] PolicyAllow", "calicoctl-win verify --remove --sandbox node"] {
         assert!(shown.contains(part), "no {part} in {shown}");
     }
