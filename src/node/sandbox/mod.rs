@@ -904,6 +904,7 @@ impl Node for SandboxNode {
         if self.plays {
             return;
         }
+        drop(self.continue_starts());
         drop(self.recover());
         if let Some(mut hook) = self.on_pause.take() {
             self.plays = true;

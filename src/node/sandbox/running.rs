@@ -1,14 +1,18 @@
 //! Services that start and stop.
 
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow};
 
 use super::faults::{Action, Crash};
+use super::folder::NOTES;
 use super::model::Name;
 use super::quirks::Quirk;
 use super::{SandboxNode, services};
 use crate::fault::Fault;
+use crate::node::files;
 use crate::node::win32::{self, refused};
 
 impl SandboxNode {
@@ -48,7 +52,17 @@ impl SandboxNode {
             }
         }
         let root = self.root.clone();
-        let seconds = self.edit(|model| services::start(model, &root, name))?;
+        let starting = Starting::begin(&root, name)?;
+        let started = self.edit(|model| services::start(model, &root, name));
+        let ran = started.and_then(|seconds| self.starts(name, seconds, action));
+        if self.alive().is_ok() {
+            starting.end()?;
+        }
+        ran
+    }
+
+    /// What follows once a service has a process.
+    fn starts(&mut self, name: &str, seconds: u32, action: Option<Action>) -> Result<()> {
         let died = |reason: String| refused(win32::PROCESS_ABORTED, format!("start service {name}: {reason}"));
         if action == Some(Action::Dies) {
             self.crash_service(name)?;
@@ -60,6 +74,11 @@ impl SandboxNode {
         if seconds > services::START_LIMIT {
             return Err(services::will_not_start(name).into());
         }
+        self.run_program(name)
+    }
+
+    /// Runs a service's program until the service runs.
+    fn run_program(&mut self, name: &str) -> Result<()> {
         self.edit(|model| {
             services::started(model, name);
             Ok(())
@@ -74,6 +93,7 @@ impl SandboxNode {
         let ran = definition.map_or(Ok(()), |definition| hook(self, name, &definition));
         self.plays = false;
         self.on_start = Some(hook);
+        let died = |reason: String| refused(win32::PROCESS_ABORTED, format!("start service {name}: {reason}"));
         match ran {
             Err(e) if !e.is::<Crash>() && self.alive().is_ok() => {
                 self.crash_service(name)?;
@@ -95,6 +115,23 @@ impl SandboxNode {
             services::crash(model, name);
             Ok(())
         })
+    }
+
+    /// Continues to start services that a killed process of this program was starting: on Windows they are processes of
+    /// their own, and are not killed with it.
+    pub(super) fn continue_starts(&mut self) -> Result<()> {
+        for (name, starting) in Starting::left(&self.root)? {
+            let there =
+                self.look()?.services.get_key_value(&Name::new(name)).map(|(name, own)| (name.clone(), own.pid));
+            if let Some((name, Some(_))) = there {
+                // If it fails, its recovery actions follow.
+                drop(self.run_program(name.as_str()));
+            }
+            if self.alive().is_ok() {
+                starting.end()?;
+            }
+        }
+        Ok(())
     }
 
     /// Takes the recovery actions that are due.
@@ -134,5 +171,51 @@ impl SandboxNode {
             self.start(name, None)?;
         }
         Ok(stranded)
+    }
+}
+
+/// A service that this process is starting: a note whose file is locked for as long as the process lives.
+struct Starting {
+    note: PathBuf,
+    _held: File,
+}
+
+impl Starting {
+    const PREFIX: &str = "starting-";
+
+    fn begin(root: &Path, name: &str) -> Result<Self> {
+        let folder = root.join(NOTES);
+        let note = folder.join(format!("{}{}", Self::PREFIX, name.to_lowercase()));
+        let new = folder.join(format!("new-{}-{}", std::process::id(), name.to_lowercase()));
+        // Locked before it has its name: others take an unlocked one for one that was left.
+        let made = || {
+            fs::create_dir_all(&folder)?;
+            let held = File::create(&new)?;
+            held.lock()?;
+            fs::rename(&new, &note)?;
+            Ok::<_, std::io::Error>(held)
+        };
+        let held = made().with_context(|| format!("note that service {name} starts"))?;
+        Ok(Self { note, _held: held })
+    }
+
+    /// The services that a process was starting which has ended.
+    fn left(root: &Path) -> Result<Vec<(String, Self)>> {
+        let mut left = Vec::new();
+        for entry in fs::read_dir(root.join(NOTES)).into_iter().flatten() {
+            let note = entry.context("look for services that start")?.path();
+            let name = note.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_prefix(Self::PREFIX));
+            // It may have ended meanwhile.
+            let Some((name, held)) = name.map(str::to_owned).zip(File::open(&note).ok()) else { continue };
+            if held.try_lock().is_ok() && note.exists() {
+                left.push((name, Self { note, _held: held }));
+            }
+        }
+        Ok(left)
+    }
+
+    /// The service runs, or does not start.
+    fn end(self) -> Result<()> {
+        files::remove(&self.note).context("note that a service has started")
     }
 }

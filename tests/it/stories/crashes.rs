@@ -1,6 +1,11 @@
 //! A power failure: the process is killed, at one call after another, and the next process reaches the new state or the
 //! old one.
 
+use std::process::Stdio;
+
+use calicoctl_win::node::sandbox::model::Name;
+
+use super::trial::until;
 use crate::lab::{Lab, Picture};
 
 /// More calls than any run here has.
@@ -130,6 +135,26 @@ fn repeated_power_failures_only_take_longer() {
             lab.picture().same_as(&before);
         }
     }
+}
+
+/// The services are processes of their own: CalicoNode, which the killed undo was starting, is not killed.
+#[test]
+fn an_undo_that_is_killed_while_calico_node_starts_is_continued() {
+    let lab = Lab::installed();
+    let _dead =
+        lab.fails_at("put running CalicoNode=exit-after", "reconfigure -y --set calicoNetwork.vxlan.vxlanVNI=5000");
+    let mut command = lab.command("resume --undo -y --sandbox node");
+    // The second one to read it is the agent of CalicoNode.
+    command.env("CALICO_WIN_SANDBOX_FAULT", "get *BootId#2=hang").stdout(Stdio::null());
+    let mut undo = command.spawn().unwrap();
+    until(&lab, 300, "CalicoNode starts", |lab| {
+        lab.read("C/ProgramData/calicoctl-win/agent/node.json").contains("\"phase\": \"preparing\"")
+    });
+    undo.kill().unwrap();
+    undo.wait().unwrap();
+    let _back = lab.run("resume --undo -y").exits(0);
+    assert_eq!(overall(&lab, 0), "Healthy");
+    assert_eq!(lab.model().networks[&Name::new("Calico")].vsid, Some(4096));
 }
 
 #[test]

@@ -22,7 +22,7 @@ fn vsid(lab: &Lab) -> Option<u64> {
 
 /// Polls until the condition holds; the guard is a separate process.
 #[track_caller]
-fn until(lab: &Lab, limit: u64, what: &str, is: impl Fn(&Lab) -> bool) {
+pub(super) fn until(lab: &Lab, limit: u64, what: &str, is: impl Fn(&Lab) -> bool) {
     let begun = Instant::now();
     while !is(lab) {
         assert!(begun.elapsed() < Duration::from_secs(limit), "{what}: not within {limit} s: {:#}", status(lab));

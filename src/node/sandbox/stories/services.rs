@@ -205,3 +205,38 @@ fn server_managers_record_says_whether_the_feature_routing_is_installed() {
         assert_eq!(node.facts().unwrap().features.unwrap().routing, installed);
     }
 }
+
+/// A service is another process than the one that starts it.
+#[test]
+fn a_service_continues_if_the_process_that_starts_it_is_killed() {
+    let (dir, mut node) = node();
+    node.put(&Id::Service("Web".into()), Some(&service(r"C:\k\kubelet.exe", &[]))).unwrap();
+    drop(node);
+    let ran = std::rc::Rc::<Cell<usize>>::default();
+    let opened = |killed: bool| {
+        let (ran, folder) = (std::rc::Rc::clone(&ran), dir.path().to_owned());
+        let node = SandboxNode::open(&folder).unwrap().crashes_as_errors();
+        node.with_start_hook(Box::new(move |node, name, _| {
+            assert_eq!(name, "Web");
+            ran.set(ran.get() + 1);
+            // While this process lives, no other one runs the program.
+            let none = Box::new(|_: &mut SandboxNode, _: &str, _: &Service| panic!("it runs twice"));
+            SandboxNode::open(&folder).unwrap().with_start_hook(none).pause(Duration::from_secs(1));
+            if killed { Err(node.crash()) } else { Ok(()) }
+        }))
+    };
+    assert!(said(opened(true).put(&running("Web"), Some(&State::Running))).contains("the process ended here"));
+    assert_eq!(ran.get(), 1);
+    let mut other = opened(false);
+    for _ in 0..2 {
+        other.pause(Duration::from_secs(1));
+        assert_eq!((ran.get(), other.get(&running("Web")).unwrap()), (2, Some(State::Running)));
+    }
+
+    // One that was stopped since is not continued.
+    other.put(&running("Web"), None).unwrap();
+    drop(opened(true).put(&running("Web"), Some(&State::Running)));
+    other.put(&running("Web"), None).unwrap();
+    other.pause(Duration::from_secs(1));
+    assert_eq!(ran.get(), 3);
+}
