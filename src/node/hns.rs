@@ -101,6 +101,12 @@ impl Endpoint {
         !self.acls.iter().all(open)
     }
 
+    /// Whether its only ACL is [`closes`]. Felix's always have others beside it: those for the host, in both directions
+    /// (`endpoint_mgr.go`).
+    pub fn is_closed(&self) -> bool {
+        matches!(self.acls.as_slice(), [acl] if closes(acl))
+    }
+
     /// Its name, and the containers that HNS names.
     pub fn describe(&self) -> String {
         match self.containers.as_slice() {
@@ -309,12 +315,22 @@ pub fn is_acl(policy: &Value) -> bool {
 /// HNS's number for every IP protocol.
 const ANY_PROTOCOL: u64 = 256;
 
+/// The lowest priority that works, says Calico's CNI plugin (`dataplane_windows.go`): of the rules that come last.
+const LAST: u64 = 65_500;
+
+/// Whether an ACL is the one with which Calico's CNI plugin closes a new pod until Felix has written its rules
+/// (`dataplane_windows.go`).
+pub fn closes(acl: &Value) -> bool {
+    let is = |key: &str, value: &str| text(acl, key).is_some_and(|text| text == value);
+    is_acl(acl) && is("Action", "Block") && is("Direction", "In") && acl["Priority"].as_u64() == Some(LAST)
+}
+
 /// The ACLs that allow everything, in Felix's form and with the priority of its last rules.
 pub fn all_through() -> Vec<Value> {
     let acl = |direction: &str| {
         json!({
             "Type": "ACL", "Protocol": ANY_PROTOCOL, "Action": "Allow", "Direction": direction,
-            "RuleType": "Switch", "Priority": 65500,
+            "RuleType": "Switch", "Priority": LAST,
         })
     };
     vec![acl("In"), acl("Out")]

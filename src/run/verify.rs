@@ -75,7 +75,10 @@ pub(crate) fn run(app: &mut App, node: &mut dyn Node, pods: Option<&WithPods>, t
     let mut scene =
         Scene { node, status, interrupted, receipt, config, cluster, found, datastore, etcd_blocks, network };
     let started = pods.map(|pods| before(app, &mut scene, pods)).transpose()?;
-    let mut probes = verify::look(&mut scene, &mut |probe| tell(app, probe));
+    let screen = RefCell::new(&mut *app);
+    let mut probes = verify::look(&mut scene, &mut |probe| tell(&mut screen.borrow_mut(), probe), &mut |event| {
+        screen.borrow_mut().event(&event);
+    });
     let name = scene.config.node_name.to_string();
     let (mut notes, mut left, mut demo) = (Vec::new(), Vec::new(), Vec::new());
     if let (Some(pods), Some(started)) = (pods, started) {

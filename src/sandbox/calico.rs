@@ -29,7 +29,7 @@ use crate::calico::etcd::EtcdFiles;
 use crate::cluster::etcd::try_endpoints;
 use crate::fault::Fault;
 use crate::item::{Id, Network, NetworkKind, State};
-use crate::node::hns::{all_through, is_acl};
+use crate::node::hns::{all_through, closes, is_acl};
 use crate::node::sandbox::model::{Endpoint, Name};
 use crate::node::sandbox::{SandboxNode, StartHook};
 use crate::node::win32::{self, refused};
@@ -140,8 +140,10 @@ pub fn service_hook(
         match prepared {
             Ok(Some(command)) => {
                 node.spawn(service, &command.program)?;
-                if (role, config.backend) == (Role::Felix, Backend::None) {
-                    enforce(node, command)?;
+                match (role, config.backend) {
+                    (Role::Felix, Backend::None) => enforce(node, command)?,
+                    (Role::Felix, _) => open_pods(node)?,
+                    _ => {}
                 }
                 said.child = Some(crate::node::Process { pid: process.pid + 1, since: Some(node.now()) });
                 if role == Role::Felix && command.health().is_some() {
@@ -182,6 +184,15 @@ pub fn shut_down(node: &SandboxNode) -> Result<()> {
         let _was_there = cni_gate::withdraw(node, &agent::read_config(node)?)?;
     }
     Ok(())
+}
+
+/// A new Felix has the rules of no pod in mind, and writes those of all.
+fn open_pods(node: &mut SandboxNode) -> Result<()> {
+    node.edit(|model| {
+        let endpoints = model.networks.values_mut().flat_map(|network| network.endpoints.values_mut());
+        endpoints.filter(|endpoint| endpoint.policies.iter().any(closes)).for_each(Endpoint::let_all_through);
+        Ok(())
+    })
 }
 
 /// Felix on another product's networks: it replaces all ACLs of each pod's endpoint on the networks that KUBE_NETWORK
@@ -550,7 +561,15 @@ impl Startup<'_> {
             };
             let mac = mac(management_ip).context("timed out waiting for the interface with the management IP")?;
             let provider_address = vxlan.then_some(management_ip);
-            let endpoint = Endpoint { ip, mac, remote: vxlan, provider_address, container: None, policies: Vec::new() };
+            let endpoint = Endpoint {
+                ip,
+                mac,
+                remote: vxlan,
+                provider_address,
+                container: None,
+                policies: Vec::new(),
+                ruled_in_seconds: None,
+            };
             let network = model.networks.get_mut(&Name::new(NETWORK));
             let network =
                 network.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound)).context("find the network")?;

@@ -1,18 +1,28 @@
 //! Probes of the machine: services, HNS, the CNI configuration and its plugin.
 
 use std::fs;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 
 use super::{Asked, Probe, Scene};
-use crate::apply::node_object::attached;
+use crate::apply::cancel;
+use crate::apply::node_object::{attached, pod_of};
 use crate::calico::cni::CniConf;
 use crate::calico::networks::{self, HOST_ENDPOINT};
+use crate::calico::services::FELIX;
+use crate::cluster::PodOnNode;
 use crate::item::{Id, State};
 use crate::node::Node;
+use crate::node::hns::Endpoint;
 use crate::report::answer::Answer;
 use crate::report::document::{Problem, ServiceStatus};
+use crate::report::event::Sink;
 use crate::values::WinPath;
+use crate::wait::Wait;
+
+/// How long Felix may take to write the rules of a new pod. It tries again every 5 seconds (`win_dataplane.go`).
+const RULED_WITHIN: Duration = Duration::from_secs(30);
 
 pub(super) const POD_NETWORK: &str = "PodNetwork";
 
@@ -41,9 +51,9 @@ pub(super) const PROBES: &[Probe] = &[
     Probe {
         id: "PodEndpoints",
         group: "node",
-        asks: "HNS has an endpoint with the address of every pod that runs on this node",
-        fix: "delete the pods: one that lost its endpoint never gets another",
-        asked: Asked::Looking(pod_endpoints),
+        asks: "HNS has an endpoint with the address of every pod that runs on this node, and Felix has written its rules",
+        fix: "delete the pods without an endpoint, which never get another; let Felix write the rules of closed pods with: calicoctl-win service restart",
+        asked: Asked::Waiting(pod_endpoints),
     },
     Probe {
         id: "CniConfigPublished",
@@ -133,7 +143,7 @@ fn host_endpoint(scene: &mut Scene<'_>) -> Result<Answer> {
     }
 }
 
-fn pod_endpoints(scene: &mut Scene<'_>) -> Result<Answer> {
+fn pod_endpoints(scene: &mut Scene<'_>, events: Sink) -> Result<Answer> {
     if let Some(skipped) = scene.no_hns() {
         return Ok(skipped);
     }
@@ -142,17 +152,55 @@ fn pod_endpoints(scene: &mut Scene<'_>) -> Result<Answer> {
         Ok(cluster) => cluster.pods_on(scene.config.node_name.as_str())?,
         Err(skipped) => return Ok(skipped),
     };
-    let lost =
+    let mut wrong: Vec<String> =
         pods.iter().filter(|pod| pod.is_detached(&attached)).map(|pod| format!("{pod} has no endpoint")).collect();
+    wrong.extend(closed(scene, &pods, events)?);
     let run = pods.iter().filter(|pod| pod.running && !pod.addresses.is_empty()).count();
     Answer::unless(
-        lost,
+        wrong,
         match run {
             0 => "no pod runs on the pod network".into(),
             1 => "the one pod has its endpoint".into(),
             run => format!("{run} pods have their endpoints"),
         },
     )
+}
+
+/// The pods that still have the rule with which the CNI plugin closed them, although Felix is ready. Felix since v3.31
+/// keeps in mind which rules it wrote for a pod, and not to which endpoint: if the pod gets another one, they are not
+/// written again (`endpoint_mgr.go`, `CompleteDeferredWork`; projectcalico/calico#10437).
+fn closed(scene: &mut Scene<'_>, pods: &[PodOnNode], events: Sink) -> Result<Option<String>> {
+    let ready = |service: &ServiceStatus| {
+        let waits = service.not_ready.is_some() || service.waiting_for.is_some() || service.crash_loop;
+        service.name == FELIX && service.state == "Running" && !waits
+    };
+    // Another product's CNI plugin does not close pods; and without Felix, see ServicesRun.
+    if scene.no_network().is_some() || !scene.status.services.iter().any(ready) {
+        return Ok(None);
+    }
+    let (mut first, limit): (Option<Vec<String>>, _) = (None, RULED_WITHIN.as_secs());
+    let wait = Wait {
+        what: Some("Felix to write the rules of new pods"),
+        limit: RULED_WITHIN,
+        pause: Duration::from_secs(1),
+        rest: &mut cancel::pause,
+    };
+    let ruled = wait.until(scene.node, events, |node, _, _| {
+        let mut closed: Vec<Endpoint> = node.endpoints()?.into_iter().filter(Endpoint::is_closed).collect();
+        if closed.is_empty() {
+            return Ok(Ok(()));
+        }
+        let running = node.containers()?;
+        // Pods that were attached since the first look are not waited for.
+        let known = |id: &String| first.as_ref().is_none_or(|first| first.contains(id));
+        closed.retain(|endpoint| endpoint.is_used(&running) && known(&endpoint.id));
+        let of = closed.iter().filter_map(|endpoint| pod_of(endpoint, pods)).filter(|pod| pod.running && !pod.ending);
+        let said = |pod: &PodOnNode| format!("{pod} is closed: Felix has not written its rules for {limit} s");
+        let said: Vec<String> = of.map(said).collect();
+        first.get_or_insert_with(|| closed.into_iter().map(|endpoint| endpoint.id).collect());
+        Ok(if said.is_empty() { Ok(()) } else { Err(said.join("; ")) })
+    })?;
+    Ok(ruled.err())
 }
 
 fn cni_config(scene: &mut Scene<'_>) -> Result<Answer> {

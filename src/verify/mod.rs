@@ -21,6 +21,7 @@ use crate::facts::ClusterNode;
 use crate::node::Node;
 use crate::report::answer::{Answer, Verdict};
 use crate::report::document::NodeStatus;
+use crate::report::event::Sink;
 use crate::settings::Backend;
 
 use report::ProbeReport;
@@ -41,6 +42,8 @@ pub struct Probe {
 enum Asked {
     /// By looking at the node, and asking the cluster.
     Looking(fn(&mut Scene<'_>) -> Result<Answer>),
+    /// The same, and if necessary waiting.
+    Waiting(fn(&mut Scene<'_>, Sink) -> Result<Answer>),
     /// Through pods.
     Pods,
 }
@@ -109,11 +112,15 @@ pub fn probes() -> impl Iterator<Item = &'static Probe> {
 }
 
 /// Runs the probes that need no pods. `tell` gets each as it ends.
-pub fn look(scene: &mut Scene<'_>, tell: &mut dyn FnMut(&ProbeReport)) -> Vec<ProbeReport> {
+pub fn look(scene: &mut Scene<'_>, tell: &mut dyn FnMut(&ProbeReport), events: Sink) -> Vec<ProbeReport> {
     let run = |probe: &'static Probe| {
-        let Asked::Looking(look) = probe.asked else { return None };
         let begun = scene.node.now();
-        let answer = look(scene).unwrap_or_else(|error| Answer::Fails(format!("{error:#}")));
+        let asked = match probe.asked {
+            Asked::Looking(look) => look(scene),
+            Asked::Waiting(look) => look(scene, events),
+            Asked::Pods => return None,
+        };
+        let answer = asked.unwrap_or_else(|error| Answer::Fails(format!("{error:#}")));
         let mut report = ProbeReport::new(probe, answer, scene.node.now().duration_since(begun));
         if let Some(fix) = report.fix.as_mut() {
             if probe.id == machine::POD_NETWORK && scene.hns_is_stuck() {

@@ -195,6 +195,7 @@ fn attach_web(node: &mut dyn Node, policies: Vec<Value>) {
             provider_address: None,
             container: Some("3f2c".into()),
             policies,
+            ruled_in_seconds: None,
         };
         model.networks.get_mut(&Name::new("Calico")).unwrap().endpoints.insert(Name::new("web"), web);
     });

@@ -49,6 +49,7 @@ fn after_a_reboot_only_calicos_networks_are_re_created() {
             provider_address: None,
             container: Some("3f2c".into()),
             policies: Vec::new(),
+            ruled_in_seconds: None,
         };
         calico.endpoints.insert(Name::new("web-1"), endpoint);
     });

@@ -251,6 +251,7 @@ fn host_endpoint_has(story: &mut Story, ip: [u8; 4]) {
         provider_address: None,
         container: None,
         policies: Vec::new(),
+        ruled_in_seconds: None,
     };
     story.edit(|model| {
         let network = model.networks.get_mut(&Name::new("Calico")).unwrap();

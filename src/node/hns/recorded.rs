@@ -51,6 +51,7 @@ fn endpoints_are_told_apart() {
     let [remote, pod] = &found[..] else { panic!("{found:?}") };
     assert_eq!((remote.remote, remote.is_a_pods(), remote.state), (true, false, Some(1)));
     assert_eq!((pod.remote, pod.is_a_pods(), pod.is_ruled(), pod.acls.len()), (false, true, true, 1));
+    assert!(pod.is_closed() && !remote.is_closed());
     assert!(pod.is_leaked(&BTreeSet::new()) && !remote.is_leaked(&BTreeSet::new()));
 }
 

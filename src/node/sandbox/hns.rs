@@ -120,13 +120,10 @@ pub fn delete_endpoint(model: &mut Model, id: &str) {
     }
 }
 
-/// Replaces the ACLs of an endpoint by those that allow everything; keeps its other policies.
+/// Replaces the ACLs of an endpoint by those that allow everything.
 pub fn replace_acls(model: &mut Model, id: &str) {
     let endpoints = model.networks.values_mut().flat_map(|network| network.endpoints.iter_mut());
-    for (_, endpoint) in endpoints.filter(|(name, _)| endpoint_id(name) == id) {
-        endpoint.policies.retain(|policy| !hns::is_acl(policy));
-        endpoint.policies.extend(hns::all_through());
-    }
+    endpoints.filter(|(name, _)| endpoint_id(name) == id).for_each(|(_, endpoint)| endpoint.let_all_through());
 }
 
 /// The id that HNS gives an endpoint of this name.
@@ -135,9 +132,15 @@ pub fn endpoint_id(name: &Name) -> String {
     format!("{}-{}-4{}-8{}-{}", &hex[..8], &hex[8..12], &hex[12..15], &hex[15..18], &hex[18..30])
 }
 
-/// Lets time pass: moving addresses arrive, and networks get theirs.
+/// Lets time pass: moving addresses arrive, networks get theirs, and Felix opens new pods.
 pub fn settle(model: &mut Model, seconds: u32) {
     slow_hns::work(model, seconds);
+    for endpoint in model.networks.values_mut().flat_map(|network| network.endpoints.values_mut()) {
+        endpoint.ruled_in_seconds = endpoint.ruled_in_seconds.map(|left| left.saturating_sub(seconds));
+        if endpoint.ruled_in_seconds.take_if(|left| *left == 0).is_some() {
+            endpoint.let_all_through();
+        }
+    }
     for adapter in &mut model.adapters {
         if let Some(arriving) = &mut adapter.arriving {
             arriving.in_seconds = arriving.in_seconds.saturating_sub(seconds);

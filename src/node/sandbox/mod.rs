@@ -238,6 +238,7 @@ impl SandboxNode {
             provider_address: None,
             container: Some(container.clone()),
             policies: Vec::new(),
+            ruled_in_seconds: None,
         };
         network.endpoints.insert(Name::new(format!("{container}_Calico")), endpoint);
         let mut running = self.running()?;

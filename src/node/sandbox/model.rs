@@ -11,6 +11,7 @@ use crate::facts::{Adapter, Features, HnsVersion, NodeFacts, Os, Part, Runtime, 
 use crate::item::{FirewallRule, IpConfig, Network, NetworkKind, RegValue, Service, State};
 use crate::node::event_log::LoggedEvent;
 use crate::node::firewall::is_the_rule;
+use crate::node::hns;
 use crate::values::{Cidr, WinPath};
 
 /// A name that Windows compares without case and keeps as it was written.
@@ -323,6 +324,17 @@ pub struct Endpoint {
     /// Its policies, as HNS shows them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub policies: Vec<serde_json::Value>,
+    /// Seconds until Felix has replaced the ACLs of a new pod; none if it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ruled_in_seconds: Option<u32>,
+}
+
+impl Endpoint {
+    /// Replaces its ACLs by those that allow everything; keeps its other policies.
+    pub fn let_all_through(&mut self) {
+        self.policies.retain(|policy| !hns::is_acl(policy));
+        self.policies.extend(hns::all_through());
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

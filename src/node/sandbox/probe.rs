@@ -49,6 +49,7 @@ impl SandboxNode {
                     provider_address: None,
                     container: None,
                     policies: Vec::new(),
+                    ruled_in_seconds: None,
                 };
                 network.endpoints.insert(Name::new(name.as_str()), endpoint);
                 Ok(None)

@@ -29,6 +29,7 @@ fn lived_in() -> Lab {
             provider_address: None,
             container: None,
             policies: Vec::new(),
+            ruled_in_seconds: None,
         };
         calico.endpoints.insert(Name::new(OLD), old);
     });

@@ -107,6 +107,7 @@ fn each_probe_fails_when_its_fact_is_otherwise() {
                 network.endpoints.retain(|name, _| *name == Name::new("Calico_ep"));
             });
         }),
+        ("PodEndpoints", " is closed: Felix has not written its rules for 30 s", |lab| close(lab, None)),
         ("CniConfigPublished", "10-calico.conf is missing", |lab| {
             fs::remove_file(lab.on_node("C/Program Files/containerd/cni/conf/10-calico.conf")).unwrap();
         }),
@@ -362,6 +363,69 @@ fn a_route_that_leads_elsewhere_fails_the_probes_that_need_it() {
             assert!(answered.contains("no answer within 20 s") || *id == "PodDns", "{answered}");
         }
     }
+}
+
+/// The endpoints of pods have only the rule with which the CNI plugin closes them; Felix writes theirs after some
+/// seconds, or never.
+fn close(lab: &Lab, ruled_in_seconds: Option<u32>) {
+    let closing = json!({
+        "Type": "ACL", "Protocols": "256", "Action": "Block", "Direction": "In", "RuleType": "Switch", "Priority": 65500,
+        "Scope": 0,
+    });
+    lab.edit_model(|model| {
+        for network in model.networks.values_mut() {
+            for (name, endpoint) in &mut network.endpoints {
+                if *name != Name::new("Calico_ep") {
+                    endpoint.policies = vec![closing.clone()];
+                    endpoint.ruled_in_seconds = ruled_in_seconds;
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_closed_pod_is_a_failure_if_felix_has_time_to_open_it_and_a_restart_opens_it() {
+    let lab = Lab::installed();
+    let asked = |code: i32| {
+        let report = lab.run("verify -o json").exits(code).json();
+        let endpoints = probe(&report, "PodEndpoints");
+        (endpoints["answered"].as_str().unwrap().to_owned(), endpoints["fix"].as_str().map(str::to_owned))
+    };
+    let open = asked(0);
+    // These pods are new.
+    close(&lab, Some(8));
+    assert_eq!(asked(0), open);
+    // These are never opened, unless Felix starts again. A stopped one is named by another probe.
+    close(&lab, None);
+    let (answered, fix) = asked(11);
+    assert!(answered.contains(" is closed: "), "{answered}");
+    let fix = fix.unwrap();
+    let (_, restart) = fix.split_once("with: calicoctl-win ").unwrap();
+    lab.edit_model(|model| model.services.get_mut(&Name::new("CalicoFelix")).unwrap().pid = None);
+    assert_eq!(asked(11), open);
+    let _again = lab.run(&format!("{} -y", restart.split(" --").next().unwrap())).exits(0);
+    assert_eq!(asked(0), open);
+}
+
+/// Another product's CNI plugin may have rules of that form, and Felix replaces those of its pods in its own time.
+#[test]
+fn with_policy_only_a_pod_with_one_rule_is_not_a_failure() {
+    let lab = Lab::node();
+    let cbr0 = "networks:\n  cbr0:\n    id: 0b7a\n    kind: L2Bridge\n    subnet: 10.244.3.0/24\n    endpoints:\n      \
+                web-1: {ip: 10.244.3.7, mac: 00-15-5D-00-00-07, container: 3f2c9d}\n";
+    lab.edit_yaml(|there| there.replace("networks:\n", cbr0));
+    let _installed = lab.run("install -y --set calicoNetwork.backend=none").exits(0);
+    fs::write(lab.on_node(".sandbox/containers"), "3f2c9d\n").unwrap();
+    let web = json!({
+        "metadata": {"name": "web-1", "namespace": "default", "uid": "7"},
+        "spec": {"nodeName": "win-a1", "containers": [{"name": "web", "image": "web"}]},
+        "status": {"phase": "Running", "podIP": "10.244.3.7"},
+    });
+    lab.add_object("pods", web);
+    close(&lab, None);
+    let report = lab.run("verify -o json").exits(0).json();
+    assert_eq!(probe(&report, "PodEndpoints")["answered"], "the one pod has its endpoint", "{report:#}");
 }
 
 /// The probes of services need the kube-proxy that the node has: its process, and network and source VIP in its file.

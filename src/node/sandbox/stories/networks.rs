@@ -62,6 +62,7 @@ fn hns_refuses_as_on_windows() {
             provider_address: None,
             container: Some("3f2c".into()),
             policies: Vec::new(),
+            ruled_in_seconds: None,
         };
         network.endpoints.insert(Name::new("web-1"), endpoint);
         Ok(())
