@@ -16,7 +16,9 @@ use crate::report::document::{NodeStatus, Overall, Problem, RunResult, ServiceSt
 use crate::report::time::at;
 use crate::run::Ending;
 use crate::run::app::App;
-use crate::run::node_status::{NOT_STARTED, WITHDRAWN, detail, measure, no_new_pods, only_mixed_vni, settled};
+use crate::run::node_status::{
+    NOT_STARTED, WITHDRAWN, detail, measure, no_new_pods, only_mixed_vni, settled, to_vni_of_cluster,
+};
 use crate::run::records;
 use crate::run::unrecorded;
 use crate::values::joined;
@@ -248,7 +250,12 @@ fn text(status: &NodeStatus, app: &App) -> String {
         (_, Overall::Degraded | Overall::Failed) if status.datastore.is_some() => {
             format!("Fix the datastore first, then look again: {}", app.command("status"))
         }
-        _ if only_mixed_vni(status) => "Or set spec.vxlanVNI of FelixConfiguration default to this node's.".into(),
+        _ if only_mixed_vni(status) => match status.mixed_vni.filter(|mixed| mixed.changed_here) {
+            Some(mixed) => {
+                format!("Or return this node to VNI {}: {}", mixed.cluster, app.command(&to_vni_of_cluster(mixed)))
+            }
+            None => "Or set spec.vxlanVNI of FelixConfiguration default to this node's.".into(),
+        },
         // Its command stands with the problem.
         (_, Overall::Degraded) if status.problems.iter().all(|problem| problem.id == NOT_STARTED) => String::new(),
         (_, Overall::Degraded | Overall::Failed) if repairs(status) => {

@@ -453,6 +453,8 @@ pub struct MixedVni {
     pub node: u32,
     /// From FelixConfiguration.
     pub cluster: u32,
+    /// The node had the cluster's VNI until it was changed, so FelixConfiguration is to follow.
+    pub changed_here: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]

@@ -235,6 +235,12 @@ fn fill(
     if let Some(path) = own_kubeconfig(receipt) {
         credentials(app, node, path, about, status);
     }
+    if let Some(mixed) = &mut status.mixed_vni {
+        // The VNI that the node had before.
+        let known = standing.receipts.iter().rev().filter_map(|receipt| receipt.about.as_ref());
+        let mut former = known.filter(|known| known.backend == Backend::Vxlan && known.vni != about.vni);
+        mixed.changed_here = former.next().is_some_and(|former| former.vni.get() == mixed.cluster);
+    }
     if about.backend == Backend::WindowsBgp {
         status.bgp_sessions = Some(node.bgp_sessions()?);
         if node.service_state(ROUTING)? != Some(ServiceState::Running) {
@@ -377,7 +383,7 @@ fn ask_calico(node: &dyn Node, cluster: &Cluster, about: &About, status: &mut No
         && let Ok(cluster) = cluster.felix_vni()
         && cluster != node
     {
-        status.mixed_vni = Some(MixedVni { node, cluster });
+        status.mixed_vni = Some(MixedVni { node, cluster, changed_here: false });
     }
     if let Ok(false) = cluster.strict_affinity() {
         let message = "IPAM strict affinity is off: Windows does not reach addresses borrowed from other nodes' blocks";
@@ -588,8 +594,14 @@ fn judge(status: &mut NodeStatus) {
     if let Some(mixed) = status.mixed_vni {
         // A run that waits for the cluster's VNI ends it, in one way or the other.
         let ends = run.is_some().then(|| repair.clone());
-        let command =
-            ends.unwrap_or_else(|| format!("reconfigure --set calicoNetwork.vxlan.vxlanVNI={}", mixed.cluster));
+        let command = ends.unwrap_or_else(|| match mixed.changed_here {
+            // kubectl reads YAML, too (its patch.go: yaml.ToJSON); Windows PowerShell would drop the quotes of JSON.
+            true => format!(
+                "kubectl patch felixconfigurations default --type=merge -p \"spec: {{vxlanVNI: {}}}\"",
+                mixed.node
+            ),
+            false => to_vni_of_cluster(mixed),
+        });
         status.problem("MixedVni", of_mixed_vni(mixed), command);
     }
     if let Some(RunInProgress { run, command, since, interrupted, at }) = run {
@@ -627,8 +639,13 @@ fn judge_image(
     Ok(())
 }
 
-pub(crate) fn of_mixed_vni(MixedVni { node, cluster }: MixedVni) -> String {
+pub(crate) fn of_mixed_vni(MixedVni { node, cluster, .. }: MixedVni) -> String {
     format!("VNI {node} here, {cluster} in FelixConfiguration: pods here reach no pod on nodes with VNI {cluster}")
+}
+
+/// The command that gives this node the cluster's VNI.
+pub(crate) fn to_vni_of_cluster(mixed: MixedVni) -> String {
+    format!("reconfigure --set calicoNetwork.vxlan.vxlanVNI={}", mixed.cluster)
 }
 
 /// Whether waiting cannot change the result: the administrator decides about the VNI.

@@ -438,18 +438,28 @@ fn status_shows_that_the_cluster_has_another_vni() {
     let lab = Lab::installed();
     let _there = lab.run(VNI).exits(0);
     let mixed = || lab.run("status -o json").json()["mixed_vni"].clone();
-    assert_eq!(mixed(), json!({"node": 5000, "cluster": 4096}));
+    assert_eq!(mixed(), json!({"node": 5000, "cluster": 4096, "changed_here": true}));
     let shown = lab.run("status").exits(12).stdout;
     assert!(shown.starts_with("OVERALL: DEGRADED "), "{shown}");
     assert!(shown.contains("\n! VNI 5000 here, 4096 in FelixConfiguration"), "{shown}");
-    assert!(shown.contains("\n    calicoctl-win reconfigure --set calicoNetwork.vxlan.vxlanVNI=4096"), "{shown}");
-    assert!(shown.contains("Or set spec.vxlanVNI of FelixConfiguration"), "{shown}");
+    // The node was changed last, and on purpose.
+    let patch = r#"kubectl patch felixconfigurations default --type=merge -p "spec: {vxlanVNI: 5000}""#;
+    assert!(shown.contains(&format!("\n    {patch}\n")), "{shown}");
+    let back = "calicoctl-win reconfigure --set calicoNetwork.vxlan.vxlanVNI=4096 --sandbox node";
+    assert!(shown.contains(&format!("\nOr return this node to VNI 4096: {back}\n")), "{shown}");
     // Waiting does not change it.
     let _at_once = lab.run("status --wait").exits(12);
     lab.edit_object("felixconfigurations.crd.projectcalico.org", "default", |felix| {
         felix["spec"]["vxlanVNI"] = 5000.into();
     });
     assert_eq!(mixed(), Value::Null);
+    // Now the cluster was changed, to a VNI that this node never had.
+    lab.edit_object("felixconfigurations.crd.projectcalico.org", "default", |felix| {
+        felix["spec"]["vxlanVNI"] = 6000.into();
+    });
+    let shown = lab.run("status").exits(12).stdout;
+    assert!(shown.contains("\n    calicoctl-win reconfigure --set calicoNetwork.vxlan.vxlanVNI=6000"), "{shown}");
+    assert!(shown.contains("Or set spec.vxlanVNI of FelixConfiguration"), "{shown}");
 }
 
 #[test]
