@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::machine::read_conf;
+use super::machine::{NO_NETWORK, read_conf};
 use super::{Asked, Probe, Scene};
 use crate::calico::networks;
 use crate::item::{Id, State};
@@ -133,7 +133,7 @@ fn block(scene: &mut Scene<'_>) -> Result<Answer> {
         return Answer::fails(format!("no block is confirmed for node {name}"));
     }
     let Some(State::Network(pods)) = scene.node.get(&Id::Network(networks::PODS.into()))? else {
-        return Answer::fails(format!("the HNS network {} is missing", networks::PODS));
+        return Answer::skipped(NO_NETWORK);
     };
     let subnet = pods.subnet.map(|subnet| subnet.to_string()).unwrap_or_default();
     if blocks.contains(&subnet) {

@@ -16,7 +16,7 @@ use crate::item::{Id, State};
 use crate::node::Node;
 use crate::node::hns::Endpoint;
 use crate::report::answer::Answer;
-use crate::report::document::{Problem, ServiceStatus};
+use crate::report::document::ServiceStatus;
 use crate::report::event::Sink;
 use crate::values::WinPath;
 use crate::wait::Wait;
@@ -24,18 +24,19 @@ use crate::wait::Wait;
 /// How long Felix may take to write the rules of a new pod. It tries again every 5 seconds (`win_dataplane.go`).
 const RULED_WITHIN: Duration = Duration::from_secs(30);
 
-pub(super) const POD_NETWORK: &str = "PodNetwork";
+/// What is looked for is in it.
+pub(super) const NO_NETWORK: &str = "the HNS network Calico is missing: see PodNetwork";
 
 pub(super) const PROBES: &[Probe] = &[
     Probe {
         id: "ServicesRun",
         group: "node",
         asks: "every service of Calico's that the config starts runs, is ready and does not crash",
-        fix: "look at the service's log with: calicoctl-win logs",
+        fix: "see what each service needs with: calicoctl-win status",
         asked: Asked::Looking(services),
     },
     Probe {
-        id: POD_NETWORK,
+        id: "PodNetwork",
         group: "node",
         asks: "HNS has the network of pods, of the right type and VSID, with this machine's address, as other nodes are told",
         fix: "restore it with: calicoctl-win repair",
@@ -71,22 +72,17 @@ pub(super) const PROBES: &[Probe] = &[
     },
 ];
 
-fn problems<'a>(scene: &'a Scene<'_>, ids: &'a [&'a str]) -> impl Iterator<Item = &'a Problem> {
-    scene.status.problems.iter().filter(|problem| ids.contains(&problem.id))
-}
-
 fn services(scene: &mut Scene<'_>) -> Result<Answer> {
-    const WRONG: [&str; 4] = ["ServiceStopped", "ServiceNotReady", "ServiceCrashLoop", "ServiceNotStarted"];
-    let wrong = problems(scene, &WRONG).map(|problem| problem.message.clone()).collect();
+    let wrong = scene.problems("ServicesRun").map(|problem| problem.message.clone()).collect();
     let running = |service: &&ServiceStatus| service.state == "Running";
     let names: Vec<&str> = scene.status.services.iter().filter(running).map(|service| service.name.as_str()).collect();
     Answer::unless(wrong, format!("running: {}", names.join(", ")))
 }
 
 fn network(scene: &mut Scene<'_>) -> Result<Answer> {
-    let mut wrong: Vec<String> = problems(scene, &["KubeNetwork", "HnsNetworkUnseen", "HnsStuck"])
-        .map(|problem| problem.message.clone())
-        .collect();
+    let seen = ["KubeNetwork", "HnsNetworkUnseen", "HnsStuck"];
+    let seen = scene.problems("PodNetwork").filter(|one| seen.contains(&one.id));
+    let mut wrong: Vec<String> = seen.map(|problem| problem.message.clone()).collect();
     if scene.hns_is_stuck() {
         return Answer::fails(wrong.join("; "));
     }
@@ -129,7 +125,7 @@ fn host_endpoint(scene: &mut Scene<'_>) -> Result<Answer> {
         return Ok(skipped);
     }
     let Some(State::Network(pods)) = scene.node.get(&Id::Network(networks::PODS.into()))? else {
-        return Answer::fails(format!("the HNS network {} is missing", networks::PODS));
+        return Answer::skipped(NO_NETWORK);
     };
     let endpoints = scene.node.endpoints()?;
     let mut on_network = endpoints.iter().filter(|endpoint| endpoint.network.eq_ignore_ascii_case(networks::PODS));

@@ -20,7 +20,7 @@ use crate::cluster::Cluster;
 use crate::facts::ClusterNode;
 use crate::node::Node;
 use crate::report::answer::{Answer, Verdict};
-use crate::report::document::NodeStatus;
+use crate::report::document::{NodeStatus, Problem};
 use crate::report::event::Sink;
 use crate::settings::Backend;
 
@@ -37,6 +37,18 @@ pub struct Probe {
     pub fix: &'static str,
     asked: Asked,
 }
+
+/// The problems of `status` that a probe finds too. Their commands are its fix, so that both say the same.
+const OF_STATUS: &[(&str, &[&str])] = &[
+    ("ApiAnswers", &["ClusterNotAsked", "NodeAbsent"]),
+    ("CredentialsValid", &["TokenExpired", "TokenNotRenewed"]),
+    ("DatastoreAnswers", &["DatastoreAway"]),
+    ("NodeIsReady", &["NodeNotReady"]),
+    ("ServicesRun", &["ServiceStopped", "ServiceNotReady", "ServiceCrashLoop", "ServiceNotStarted"]),
+    ("PodNetwork", &["KubeNetwork", "HnsNetworkUnseen", "HnsStuck", "MixedVni", "NodeDrifted"]),
+    ("CniConfigPublished", &["CniConfigAbsent", "NodeDrifted"]),
+    ("CniPluginRuns", &["NodeDrifted"]),
+];
 
 /// How a probe is asked.
 enum Asked {
@@ -86,6 +98,24 @@ impl Scene<'_> {
         self.status.problems.iter().any(|problem| problem.id == "HnsStuck")
     }
 
+    /// The problems of `status` that the probe finds too.
+    fn problems(&self, probe: &str) -> impl Iterator<Item = &Problem> {
+        let ids = OF_STATUS.iter().find(|(id, _)| *id == probe).map_or(&[][..], |(_, ids)| *ids);
+        self.status.problems.iter().filter(|problem| ids.contains(&problem.id))
+    }
+
+    /// How a failed probe is fixed, if not as its own row says.
+    fn fix(&self, probe: &str) -> Option<String> {
+        if self.interrupted {
+            let resume =
+                "finish the interrupted run with: calicoctl-win resume\nor undo it with: calicoctl-win resume --undo";
+            return Some(resume.into());
+        }
+        let mut commands: Vec<&str> = self.problems(probe).map(|problem| problem.command.as_str()).collect();
+        commands.dedup();
+        (!commands.is_empty()).then(|| commands.join("\n"))
+    }
+
     /// The Node's address, and the domain of services, for pods that connect to them.
     pub fn ground(&self) -> (Option<Ipv4Addr>, String) {
         let addresses = self.found.as_ref().ok().and_then(Option::as_ref).map(|node| &node.internal_ips);
@@ -122,12 +152,8 @@ pub fn look(scene: &mut Scene<'_>, tell: &mut dyn FnMut(&ProbeReport), events: S
         };
         let answer = asked.unwrap_or_else(|error| Answer::Fails(format!("{error:#}")));
         let mut report = ProbeReport::new(probe, answer, scene.node.now().duration_since(begun));
-        if let Some(fix) = report.fix.as_mut() {
-            if probe.id == machine::POD_NETWORK && scene.hns_is_stuck() {
-                *fix = "find what helps with: calicoctl-win explain HnsStuck".into();
-            } else if scene.interrupted {
-                *fix = "finish the interrupted run with: calicoctl-win resume\nor undo it with: calicoctl-win resume --undo".into();
-            }
+        if let (Some(fix), Some(better)) = (&mut report.fix, scene.fix(probe.id)) {
+            *fix = better;
         }
         tell(&report);
         Some(report)

@@ -65,6 +65,69 @@ fn on_an_interrupted_node_the_fix_is_to_end_the_run() {
     assert!(!report.to_string().contains("calicoctl-win repair"), "{report:#}");
 }
 
+/// A user who runs both commands must not be told two things.
+#[test]
+fn the_fix_of_a_probe_is_that_of_status() {
+    type Turn = fn(&Lab);
+    let vni = |lab: &Lab| {
+        lab.edit_object("felixconfigurations.crd.projectcalico.org", "default", |felix| {
+            felix["spec"]["vxlanVNI"] = 5000.into();
+        });
+    };
+    let network = |lab: &Lab| {
+        lab.edit_model(|model| drop(model.networks.remove(&Name::new("Calico")).unwrap()));
+    };
+    let vsid = |lab: &Lab| {
+        lab.edit_model(|model| model.networks.get_mut(&Name::new("Calico")).unwrap().vsid = Some(4099));
+    };
+    let unseen =
+        |lab: &Lab| lab.edit_yaml(|yaml| yaml.replacen("vsid: 4096\n", "vsid: 4096\n    unseenByV2: true\n", 1));
+    let turns: &[(&str, &str, &str, Turn)] = &[
+        ("ServicesRun", "ServiceStopped", "", |lab| {
+            lab.edit_model(|model| model.services.get_mut(&Name::new("CalicoFelix")).unwrap().pid = None);
+        }),
+        ("PodNetwork", "NodeDrifted", "", network),
+        ("PodNetwork", "NodeDrifted", "", vsid),
+        ("PodNetwork", "MixedVni", "", vni),
+        ("PodNetwork", "HnsNetworkUnseen", "", unseen),
+        ("CniConfigPublished", "CniConfigAbsent", "", |lab| {
+            fs::remove_file(lab.on_node("C/Program Files/containerd/cni/conf/10-calico.conf")).unwrap();
+        }),
+        ("CredentialsValid", "TokenExpired", "", expire),
+        ("ApiAnswers", "ClusterNotAsked", "api down", |_| ()),
+        ("DatastoreAnswers", "DatastoreAway", "api down", |_| ()),
+        ("ApiAnswers", "NodeAbsent", "", |lab| {
+            lab.remove_objects(|kind, object| kind == "nodes" && object["metadata"]["name"] == "win-a1");
+        }),
+        ("NodeIsReady", "NodeNotReady", "", |lab| {
+            lab.edit_object("nodes", "win-a1", |node| {
+                let conditions = node["status"]["conditions"].as_array_mut().unwrap();
+                conditions.iter_mut().find(|one| one["type"] == "Ready").unwrap()["status"] = "False".into();
+            });
+        }),
+    ];
+    let installed = Lab::installed();
+    let mut differ = Vec::new();
+    for (probe, problem, fault, turn) in turns {
+        let lab = installed.copy();
+        turn(&lab);
+        let status = lab.fails_at(fault, "status -o json").exits(12).json();
+        let problems = status["problems"].as_array().unwrap();
+        let command = problems.iter().find(|one| one["id"] == *problem).unwrap_or_else(|| panic!("{status:#}"));
+        let report = lab.fails_at(fault, "verify -o json").exits(11).json();
+        let fix = &self::probe(&report, probe)["fix"];
+        if *fix != command["command"] {
+            differ.push(format!("{problem}: {}, {probe}: {fix}", command["command"]));
+        }
+    }
+    assert!(differ.is_empty(), "{differ:#?}");
+    // Only the repair creates it again: the probes that look into it say nothing else.
+    network(&installed);
+    let report = installed.run("verify -o json").exits(11).json();
+    let answered = ["HostEndpoint", "IpamBlock"].map(|id| probe(&report, id)["answered"].clone());
+    assert_eq!(answered, ["the HNS network Calico is missing: see PodNetwork"; 2]);
+}
+
 /// One fact, the probe that it fails, and the reason in its answer.
 #[test]
 fn each_probe_fails_when_its_fact_is_otherwise() {
