@@ -69,6 +69,23 @@ impl Verb for NodeChange<'_> {
         Ok(())
     }
 
+    fn refuse(&self, op: &mut Operation<'_>) -> Result<()> {
+        // A renewal of credentials does not concern pods.
+        let journal = op.context.standing.journal.as_ref().filter(|journal| !journal.header.terms.is_renewal());
+        let Some(journal) = journal.filter(|_| matches!(self.args, Args::Uncordon)) else { return Ok(()) };
+        let what = format!("a run was interrupted: {journal}");
+        if journal.is_draining() {
+            op.app.warn("InterruptedRun", format!("{what}; `resume` cordons and drains the node again"));
+            return Ok(());
+        }
+        let hint = format!(
+            "finish it with: calicoctl-win resume\nor undo it with: calicoctl-win resume --undo\nor let pods come to the \
+             node as it is: kubectl uncordon {}",
+            self.name
+        );
+        Err(Fault::new(Exit::Interrupted, "InterruptedRun", what).hint(hint).into())
+    }
+
     fn would(&mut self, op: &mut Operation<'_>) -> Result<Ending> {
         let (name, word) = (&self.name, self.word());
         let is_so = match self.args {

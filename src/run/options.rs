@@ -542,7 +542,7 @@ pub(super) fn no_such_check(id: &str) -> String {
 pub enum Node {
     /// Keep new pods off the node
     Cordon,
-    /// Let new pods run on the node again
+    /// Let new pods run on the node again; refused while an interrupted run has left the node half changed
     Uncordon,
     /// Cordon the node and evict its pods, like kubectl drain; cordons nothing if a pod may not be evicted
     Drain(DrainFlags),

@@ -666,6 +666,31 @@ fn an_interrupted_run_is_ended_before_a_rollback() {
     assert_eq!((standing(&lab), cordoned(&lab)), (healthy(4096), false));
 }
 
+/// Pods that come to it may not start, or lose their network when the run is ended.
+#[test]
+fn a_node_with_half_a_change_is_not_uncordoned_before_the_run_is_ended() {
+    let lab = Lab::installed();
+    let _killed = lab.fails_at("put network Calico=exit-after", VNI).exits(137);
+    let refused = lab.run("node uncordon -y -o json").exits(22).json();
+    assert_eq!((&refused["error"]["id"], cordoned(&lab)), (&json!("InterruptedRun"), true), "{refused:#}");
+    let hint = refused["error"]["hint"].as_str().unwrap();
+    for command in ["calicoctl-win resume --sandbox node", "kubectl uncordon win-a1"] {
+        assert!(hint.lines().any(|line| line.ends_with(command)), "{hint}");
+    }
+    let dry = lab.run("node uncordon --dry-run").exits(0).screen();
+    assert!(dry.contains("this would be refused"), "{dry}");
+    let _done = lab.run("resume -y").exits(0);
+    assert_eq!((standing(&lab), cordoned(&lab)), (healthy(5000), false));
+
+    // While pods were moved away, nothing on the machine had been changed.
+    let lab = Lab::installed();
+    let _killed = lab.fails_at("api POST /api/v1/namespaces/*/eviction=exit-before", VNI).exits(137);
+    assert!(cordoned(&lab));
+    let done = lab.run("node uncordon -y -o json").exits(0).json();
+    assert!(done["warnings"].to_string().contains("a run was interrupted"), "{done:#}");
+    assert!(!cordoned(&lab));
+}
+
 /// Kills the process at every `stride`-th call to the node and request to the cluster, and checks the results of
 /// `resume` and `resume --undo`. Returns the number of points.
 fn kill_at_every_point(before: &Lab, words: &str, stride: usize) -> usize {
