@@ -31,7 +31,7 @@ pub(crate) fn must_answer(app: &mut App, node: &dyn Node, steps: &[Step]) -> Res
     if !steps.iter().any(of_ours) {
         return Ok(());
     }
-    away(app, node, steps).map_or(Ok(()), |error| {
+    away(app, node, steps, None).map_or(Ok(()), |error| {
         let what = "Calico's datastore cannot be used, so nothing was changed: Calico's services would only wait for it";
         let hint = "fix what the cause names; Calico's node startup tries again by itself, and `calicoctl-win status` shows it";
         Err(error.context(Fault::new(Exit::ClusterUnreachable, "DatastoreAway", what).hint(hint)))
@@ -39,8 +39,14 @@ pub(crate) fn must_answer(app: &mut App, node: &dyn Node, steps: &[Step]) -> Res
 }
 
 /// Returns why the datastore cannot be used, if the reason is not drift on this node. None if the steps write how the
-/// services reach it: then they are the fix.
-pub(crate) fn away(app: &mut App, node: &dyn Node, steps: &[Step]) -> Option<anyhow::Error> {
+/// services reach it: then they are the fix. `answer`: what the API server said when it was asked for the Node with the
+/// services' kubeconfig; a server that hangs is not waited for twice.
+pub(crate) fn away(
+    app: &mut App,
+    node: &dyn Node,
+    steps: &[Step],
+    answer: Option<Result<()>>,
+) -> Option<anyhow::Error> {
     let config = agent::read_config(node).ok()?;
     let datastore = config.datastore();
     let mut files: Vec<WinPath> = vec![WinPath::known(AgentConfig::PATH)];
@@ -61,7 +67,8 @@ pub(crate) fn away(app: &mut App, node: &dyn Node, steps: &[Step]) -> Option<any
     let unusable = |error: &anyhow::Error| {
         Fault::of(error).is_some_and(|fault| is_unusable(fault.exit) || fault.id == "EtcdCertificateInvalid")
     };
-    ask(app, node, &config, &datastore).err().filter(unusable)
+    let answer = answer.filter(|_| datastore == Datastore::Kubernetes);
+    answer.unwrap_or_else(|| ask(app, node, &config, &datastore)).err().filter(unusable)
 }
 
 /// Refuses a release line whose Felix may not read what it needs: a run would wait for it without success. What cannot be asked

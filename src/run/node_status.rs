@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use jiff::Timestamp;
 
 use super::app::App;
@@ -87,9 +87,9 @@ pub(crate) fn measure(app: &mut App, node: &dyn Node) -> Result<NodeStatus> {
     if let Some(error) = &stuck {
         status.problem(HNS_STUCK, format!("{error:#}: the node could not be compared"), "explain HnsStuck");
     }
-    let mut steps = Vec::new();
+    let (mut steps, mut answer) = (Vec::new(), None);
     if let Some(receipt) = receipt {
-        steps = fill(app, node, &standing, receipt, &mut status)?;
+        (steps, answer) = fill(app, node, &standing, receipt, &mut status)?;
     }
     let image = standing.image().filter(|_| status.run.is_none());
     if image.is_none()
@@ -112,7 +112,7 @@ pub(crate) fn measure(app: &mut App, node: &dyn Node) -> Result<NodeStatus> {
     if let Some(receipt) = receipt {
         allow_what_is_meant(receipt, &mut status);
         if standing.journal.is_none() {
-            try_datastore(app, node, &steps, &mut status);
+            try_datastore(app, node, (&steps, answer), &mut status);
         }
     }
     for problem in &mut status.problems {
@@ -160,8 +160,13 @@ fn allow_what_is_meant(receipt: &Receipt, status: &mut NodeStatus) {
 }
 
 /// A datastore that does not answer cannot be fixed on this node, and a repair would only stop the services that wait
-/// for it.
-fn try_datastore(app: &mut App, node: &dyn Node, steps: &[Step], status: &mut NodeStatus) {
+/// for it. `answer`: what the API server has said already.
+fn try_datastore(
+    app: &mut App,
+    node: &dyn Node,
+    (steps, answer): (&[Step], Option<Result<()>>),
+    status: &mut NodeStatus,
+) {
     let amiss = matches!(status.overall, Overall::Degraded | Overall::Failed);
     let only_meant = amiss && status.problems.iter().all(|problem| problem.id == NOT_STARTED);
     // The Kubernetes API has answered about the Node, or is a problem already; etcd was not asked.
@@ -169,7 +174,7 @@ fn try_datastore(app: &mut App, node: &dyn Node, steps: &[Step], status: &mut No
     if only_meant || !amiss && asked {
         return;
     }
-    if let Some(error) = datastore::away(app, node, steps) {
+    if let Some(error) = datastore::away(app, node, steps, answer) {
         let starts = |service: &ServiceStatus| service.name == Role::Node.service() && service.waiting_for.is_some();
         let waits = if status.services.iter().any(starts) {
             "CalicoNode waits for Calico's datastore, which"
@@ -188,15 +193,16 @@ fn try_datastore(app: &mut App, node: &dyn Node, steps: &[Step], status: &mut No
     }
 }
 
+/// Returns the steps of a repair, and what the API server said to the services' kubeconfig, if it was asked.
 fn fill(
     app: &mut App,
     node: &dyn Node,
     standing: &Standing,
     receipt: &Receipt,
     status: &mut NodeStatus,
-) -> Result<Vec<Step>> {
-    let Some(about) = &receipt.about else { return Ok(Vec::new()) };
-    let mut steps = Vec::new();
+) -> Result<(Vec<Step>, Option<Result<()>>)> {
+    let Some(about) = &receipt.about else { return Ok((Vec::new(), None)) };
+    let (mut steps, mut answer) = (Vec::new(), None);
     status.calico_version = Some(about.calico_version.to_string());
     status.backend = Some(about.backend.name().into());
     status.services.retain(|service| {
@@ -233,7 +239,9 @@ fn fill(
         status.problem(LOGIN_LOST, lost, format!("explain {LOGIN_LOST}"));
     }
     if let Some(path) = own_kubeconfig(receipt) {
-        credentials(app, node, path, about, status);
+        let said = credentials(app, node, path, about, status);
+        answer =
+            said.filter(|_| agent::read_config(node).is_ok_and(|config| config.kubeconfig().as_ref() == Some(path)));
     }
     if let Some(mixed) = &mut status.mixed_vni {
         // The VNI that the node had before.
@@ -255,7 +263,7 @@ fn fill(
             status.credentials.push(CredentialStatus { kind, path, expires: Some(certificate.not_after) });
         }
     }
-    Ok(steps)
+    Ok((steps, answer))
 }
 
 /// Returns the service of the container runtime, if it is stopped: kubelet reports it only with its next status. A
@@ -336,25 +344,39 @@ pub(crate) fn no_new_pods(status: &NodeStatus) -> Option<String> {
     }
 }
 
-/// Checks the node's own kubeconfig: when it expires, and what the cluster reports about the node with it.
-fn credentials(app: &mut App, node: &dyn Node, path: &WinPath, about: &About, status: &mut NodeStatus) {
+/// Checks the node's own kubeconfig: when it expires, and what the cluster reports about the node with it. Returns
+/// whether the cluster answered, if it was asked.
+fn credentials(
+    app: &mut App,
+    node: &dyn Node,
+    path: &WinPath,
+    about: &About,
+    status: &mut NodeStatus,
+) -> Option<Result<()>> {
+    let mut answer = None;
     let name = about.node_name.as_str();
     let mut kubernetes = KubernetesNode { name: name.into(), ready: None, schedulable: None };
     if let Ok(text) = std::fs::read_to_string(node.disk(path)) {
         let expires = kubeconfig::parse(&text).ok().and_then(|credentials| credentials.expires);
         status.credentials.push(CredentialStatus { kind: "kubeconfig".into(), path: path.to_string(), expires });
         let cluster = app.connector.connect(&text, Path::new("."), None, Limits::within(CLUSTER_LIMIT));
-        match cluster.as_ref().map_err(|error| anyhow!("{error:#}")).and_then(|cluster| cluster.node(name)) {
-            Ok(Some(found)) => {
-                if let Ok(cluster) = &cluster {
-                    ask_calico(node, cluster, about, status);
+        let not_asked = |error: &anyhow::Error| format!("the cluster could not be asked: {error:#}");
+        match &cluster {
+            Err(error) => status.problem("ClusterNotAsked", not_asked(error), "preflight"),
+            Ok(cluster) => {
+                let found = cluster.node(name);
+                match &found {
+                    Ok(Some(found)) => {
+                        ask_calico(node, cluster, about, status);
+                        kubernetes.ready = Some(found.ready);
+                        kubernetes.schedulable = Some(found.schedulable);
+                    }
+                    Ok(None) => {
+                        status.problem("NodeAbsent", format!("the cluster has no Node {name}"), "kubectl get nodes");
+                    }
+                    Err(error) => status.problem("ClusterNotAsked", not_asked(error), "preflight"),
                 }
-                kubernetes.ready = Some(found.ready);
-                kubernetes.schedulable = Some(found.schedulable);
-            }
-            Ok(None) => status.problem("NodeAbsent", format!("the cluster has no Node {name}"), "kubectl get nodes"),
-            Err(error) => {
-                status.problem("ClusterNotAsked", format!("the cluster could not be asked: {error:#}"), "preflight");
+                answer = Some(found.map(drop));
             }
         }
         if expires.is_some_and(|expires| expires <= Timestamp::now()) {
@@ -366,6 +388,7 @@ fn credentials(app: &mut App, node: &dyn Node, path: &WinPath, about: &About, st
         }
     }
     status.node = Some(kubernetes);
+    answer
 }
 
 /// Asks for what Calico has set for the whole cluster, and this node's network needs. What is not answered is left out:
