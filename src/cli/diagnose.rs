@@ -46,6 +46,9 @@ const LOG_LINES: usize = 60;
 /// The logs of runs that are collected, the newest.
 const RUNS: usize = 10;
 
+/// Zips of one second that get names of their own.
+const MOST_OF_A_SECOND: usize = 99;
+
 pub(crate) fn run(args: &Diagnose, app: &mut App) -> Result<Ending> {
     let mut node = app.node()?;
     // Only administrators may read the logs and records.
@@ -104,9 +107,20 @@ pub(crate) fn run(args: &Diagnose, app: &mut App) -> Result<Ending> {
     let causes = page.causes();
     bundle.text("report.html", &page.html());
 
-    let stem = format!("calicoctl-win-{}-{}", facts.host_name, at.to_zoned(TimeZone::UTC).strftime("%Y%m%dT%H%M%S"));
-    let path = args.out.clone().unwrap_or_else(|| PathBuf::from(format!("{stem}.zip")));
-    let file = OpenOptions::new().write(true).create_new(true).open(&path).map_err(|cause| {
+    let usual = format!("calicoctl-win-{}-{}", facts.host_name, at.to_zoned(TimeZone::UTC).strftime("%Y%m%dT%H%M%S"));
+    let (mut stem, mut number) = (usual.clone(), 1);
+    let (path, opened) = loop {
+        let path = args.out.clone().unwrap_or_else(|| PathBuf::from(format!("{stem}.zip")));
+        let opened = OpenOptions::new().write(true).create_new(true).open(&path);
+        // Another one of the same second.
+        let is_taken = opened.as_ref().is_err_and(|cause| cause.kind() == ErrorKind::AlreadyExists);
+        if args.out.is_some() || !is_taken || number == MOST_OF_A_SECOND {
+            break (path, opened);
+        }
+        number += 1;
+        stem = format!("{usual}-{number}");
+    };
+    let file = opened.map_err(|cause| {
         let (exit, id) = match cause.kind() {
             ErrorKind::AlreadyExists => (Exit::Conflict, "FileExists"),
             _ => (Exit::Failed, "DiagnosisNotWritten"),

@@ -101,6 +101,24 @@ fn a_healthy_node_has_nothing_wrong_and_everything_is_collected() {
     assert_eq!((&again["error"]["id"], &again["changed"]), (&json!("FileExists"), &json!(false)), "{again:#}");
 }
 
+#[test]
+fn a_second_zip_within_a_second_has_another_name() {
+    let lab = Lab::node();
+    let name = || lab.run("diagnose -o json").exits(0).json()["path"].as_str().unwrap().to_owned();
+    let first = name();
+    let (stem, time) = first.trim_end_matches(".zip").rsplit_once('-').unwrap();
+    let time = jiff::civil::DateTime::strptime("%Y%m%dT%H%M%S", time).unwrap();
+    // Whenever the second one is made, its name is there.
+    for second in 0..600 {
+        let at = time + jiff::SignedDuration::from_secs(second);
+        lab.write(&format!("{stem}-{}.zip", at.strftime("%Y%m%dT%H%M%S")), "earlier");
+    }
+    let second = name();
+    assert!(second.ends_with("-2.zip"), "{second}");
+    assert!(files(&lab, &second).contains_key("report.html"));
+    assert_eq!(std::fs::read_to_string(lab.path(&second.replace("-2.zip", ".zip"))).unwrap(), "earlier");
+}
+
 /// A red box of the drawing has this text.
 fn is_red(page: &str, text: &str) -> bool {
     page.split("<g class=\"wrong\">").skip(1).any(|part| part.split("</g>").next().unwrap().contains(text))
