@@ -26,11 +26,14 @@ use crate::apply::receipt::{About, Receipt};
 use crate::apply::standing::{Applied, Standing};
 use crate::apply::store;
 use crate::apply::user_files;
+use crate::calico::services::Role;
 use crate::fault::{Exit, Fault};
 use crate::item::{Id, State, Tree};
 use crate::node::Node;
+use crate::paths::kubernetes as paths;
 use crate::plan::Step;
 use crate::plan::show::{self, Plan};
+use crate::values::WinPath;
 
 /// What the command line says about a change to an earlier target.
 pub(crate) struct Restore<'a> {
@@ -187,6 +190,9 @@ impl Verb for Restored {
 
     fn show(&mut self, op: &mut Operation<'_>) -> Result<()> {
         self.planned.tell(op);
+        if let Some(message) = without_kubelet(&op.context.standing, &self.planned.steps) {
+            op.app.warn("KubeletRemoved", message);
+        }
         if self.planned.steps.is_empty() {
             return Ok(());
         }
@@ -232,6 +238,24 @@ impl Verb for Restored {
         let next = vec![op.app.command("status")];
         report(op, Done::new(&applied, msg, next))
     }
+}
+
+/// What the administrator must know if kubelet's service, which is ours, is deleted and none replaces it.
+fn without_kubelet(standing: &Standing, steps: &[Step]) -> Option<String> {
+    let is_deleted = |step: &Step| matches!(step, Step::Put { id: Id::Service(name), after: None, .. } if name == Role::Kubelet.service());
+    steps.iter().any(is_deleted).then(|| {
+        let config = Id::File(WinPath::known(paths::KUBELET_CONFIG));
+        // Its service was deleted before this program made one: no record has it.
+        let former = match standing.owned().get(&config) {
+            Some(Some(_)) => {
+                "; the service of the kubelet before it was deleted by hand, and only its configuration is restored"
+            }
+            _ => "",
+        };
+        format!(
+            "the service kubelet is deleted, and no kubelet runs on this machine then: its Node becomes NotReady{former}"
+        )
+    })
 }
 
 /// Whether the verb re-creates the HNS networks.

@@ -497,6 +497,14 @@ fn while_the_service_of_kubeadms_kubelet_exists_it_is_described_and_left_alone_a
         assert!(is_ready(&lab, "win-a1"));
         lab.healthy();
         assert_eq!(lab.read(KUBELET_CONF), before.0.0[0], "it keeps its login");
+        let back = lab.run("rollback --dry-run -o json").exits(0).json();
+        let told = "the service kubelet is deleted, and no kubelet runs on this machine then: its Node becomes NotReady; \
+                    the service of the kubelet before it was deleted by hand, and only its configuration is restored";
+        assert!(back["warnings"].to_string().contains(told), "{back:#}");
+        let other = lab.copy();
+        let _changed = other.run("reconfigure -y --set services.felixLogSeverity=debug").exits(0);
+        let back = other.run("rollback --dry-run -o json").exits(0).json();
+        assert_eq!(back["warnings"], Value::Null, "kubelet stays");
         let _removed = lab.run("uninstall -y").exits(0);
         lab.picture_without_state().only_disk().same_as(&before.1.only_disk());
     }
