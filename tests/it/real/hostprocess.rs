@@ -18,10 +18,11 @@ const ACCOUNT: &str = "system:serviceaccount:calicoctl-win:calicoctl-win";
 const OF_FLEET: &str = "system:serviceaccount:fleet:calicoctl-win";
 
 /// Rights of a fleet's account that its runs here need not use, and when they do.
-const UNUSED: [(&str, &str); 10] = [
+const UNUSED: [(&str, &str); 11] = [
     ("list nodes", "the machine's Node has another name, which its address finds"),
     ("get pods", "a pod is not gone when the watch of its drain ends"),
     ("delete pods", "kubelet attached pods again after the drain"),
+    ("list daemonsets", "Flannel is on the machine"),
     ("watch poddisruptionbudgets", "a budget delays an eviction"),
     ("patch leases in kube-node-lease", "the run takes longer than the Lease"),
     ("get serviceaccounts calico-node in kube-system", "Calico is in kube-system"),
