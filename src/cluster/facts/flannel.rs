@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Taint};
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::{Question, Unanswered, ask_all, ask_metadata};
 use crate::cluster::api::{Api, query};
@@ -96,55 +97,14 @@ struct Template {
     spec: Placement,
 }
 
-/// What decides on which Nodes a DaemonSet's pods run.
+/// What decides on which Nodes a DaemonSet's pods run. Affinity and tolerations are as the API has them: types for them
+/// would be 20 kB of the executable.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Placement {
     node_selector: BTreeMap<String, String>,
-    affinity: Affinity,
-    tolerations: Vec<Toleration>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Affinity {
-    node_affinity: NodeAffinity,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct NodeAffinity {
-    required_during_scheduling_ignored_during_execution: Option<Terms>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Terms {
-    node_selector_terms: Vec<Term>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Term {
-    #[serde(default)]
-    match_expressions: Vec<Expression>,
-}
-
-#[derive(Deserialize)]
-struct Expression {
-    key: String,
-    operator: String,
-    #[serde(default)]
-    values: Vec<String>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Toleration {
-    key: String,
-    operator: String,
-    value: String,
-    effect: String,
+    affinity: Value,
+    tolerations: Value,
 }
 
 impl Placement {
@@ -152,10 +112,10 @@ impl Placement {
     /// (`pkg/controller/daemon/daemon_controller.go`, `NodeShouldRunDaemonPod`).
     fn selects(&self, labels: &BTreeMap<String, String>, taints: &[Taint]) -> bool {
         let selected = self.node_selector.iter().all(|(key, value)| labels.get(key) == Some(value));
-        let terms = self.affinity.node_affinity.required_during_scheduling_ignored_during_execution.as_ref();
-        let wanted = terms.is_none_or(|terms| {
-            let holds = |term: &Term| term.match_expressions.iter().all(|one| one.holds(labels));
-            terms.node_selector_terms.iter().any(holds)
+        let terms = "/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
+        let wanted = self.affinity.pointer(terms).is_none_or(|terms| {
+            let all = |term: &Value| items(&term["matchExpressions"]).iter().all(|one| holds(one, labels));
+            items(terms).iter().any(all)
         });
         selected && wanted && taints.iter().all(|taint| self.tolerates(taint))
     }
@@ -165,26 +125,34 @@ impl Placement {
         if taint.effect == "PreferNoSchedule" || taint.key.starts_with("node.kubernetes.io/") {
             return true;
         }
-        self.tolerations.iter().any(|one| {
-            let same = one.operator == "Exists" || one.value == taint.value.as_deref().unwrap_or_default();
-            let key = one.key == taint.key || one.key.is_empty() && one.operator == "Exists";
-            key && same && (one.effect.is_empty() || one.effect == taint.effect)
+        items(&self.tolerations).iter().any(|one| {
+            let exists = text(one, "operator") == "Exists";
+            let same = exists || text(one, "value") == taint.value.as_deref().unwrap_or_default();
+            let key = text(one, "key");
+            let effect = text(one, "effect");
+            (key == taint.key || key.is_empty() && exists) && same && (effect.is_empty() || effect == taint.effect)
         })
     }
 }
 
-impl Expression {
-    /// Numbers (`Gt`, `Lt`) are not compared: such a term counts as true.
-    fn holds(&self, labels: &BTreeMap<String, String>) -> bool {
-        let value = labels.get(&self.key);
-        let listed = value.is_some_and(|value| self.values.contains(value));
-        match self.operator.as_str() {
-            "In" => listed,
-            "NotIn" => !listed,
-            "Exists" => value.is_some(),
-            "DoesNotExist" => value.is_none(),
-            _ => true,
-        }
+fn items(list: &Value) -> &[Value] {
+    list.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn text<'a>(object: &'a Value, key: &str) -> &'a str {
+    object[key].as_str().unwrap_or_default()
+}
+
+/// Whether an expression holds for a Node's labels. Numbers (`Gt`, `Lt`) are not compared: such a term counts as true.
+fn holds(expression: &Value, labels: &BTreeMap<String, String>) -> bool {
+    let value = labels.get(text(expression, "key"));
+    let listed = value.is_some_and(|value| items(&expression["values"]).iter().any(|one| one == value));
+    match text(expression, "operator") {
+        "In" => listed,
+        "NotIn" => !listed,
+        "Exists" => value.is_some(),
+        "DoesNotExist" => value.is_none(),
+        _ => true,
     }
 }
 
