@@ -1,11 +1,6 @@
 //! A power failure: the process is killed, at one call after another, and the next process reaches the new state or the
 //! old one.
 
-use std::process::Stdio;
-
-use calicoctl_win::node::sandbox::model::Name;
-
-use super::trial::until;
 use crate::lab::{Lab, Picture};
 
 /// More calls than any run here has.
@@ -138,8 +133,16 @@ fn repeated_power_failures_only_take_longer() {
 }
 
 /// The services are processes of their own: CalicoNode, which the killed undo was starting, is not killed.
+/// On Linux, where a process is killed from outside.
+#[cfg(target_os = "linux")]
 #[test]
 fn an_undo_that_is_killed_while_calico_node_starts_is_continued() {
+    use std::process::Stdio;
+
+    use calicoctl_win::node::sandbox::model::Name;
+
+    use super::trial::until;
+
     let lab = Lab::installed();
     let _dead =
         lab.fails_at("put running CalicoNode=exit-after", "reconfigure -y --set calicoNetwork.vxlan.vxlanVNI=5000");
