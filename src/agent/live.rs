@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use super::health::Readiness;
 use super::host::{Host, serve};
+use super::log_watch::RENDERED;
 use super::logs::Limits;
 use super::os::Scm;
 use super::state::{AgentState, Phase};
@@ -401,6 +403,14 @@ fn an_error_that_confd_only_logs_is_reported() {
         let state = live.state(Role::Confd).unwrap();
         let error = state.log_error.unwrap();
         assert_eq!(error, "it could not configure BGP: Error from reloadcmd: \"no RemoteAccess\"");
+        let why = "it has not rendered peerings.ps1 and blocks.ps1";
+        assert_eq!(state.readiness, Some(Readiness::NotReady(why.into())));
+        for name in RENDERED {
+            fs::write(live.disk(live.config.felix.dir.join(name).as_str()), "").unwrap();
+        }
+        live.until("what it renders", |live| {
+            live.state(Role::Confd).is_some_and(|state| state.readiness == Some(Readiness::Ready))
+        });
     })
     .unwrap();
 }
