@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
 pub use cluster::{
-    ApiGroup, BgpFacts, ClusterFacts, ClusterNode, ETCD, EksFacts, FelixFacts, FlannelFacts, HostProcess, LEFT_OUT,
-    NodeCounts, OperatorFacts, OperatorPool, PolicyFacts, PoolFacts, Right, TyphaFacts,
+    ApiGroup, BgpFacts, ClusterFacts, ClusterNode, ETCD, EksFacts, FLANNEL, FelixFacts, FlannelFacts, HostProcess,
+    LEFT_OUT, NodeCounts, OperatorFacts, OperatorPool, PolicyFacts, PoolFacts, Right, TyphaFacts,
 };
 
 pub use provider::{Brings, MetadataRoute, Provider};

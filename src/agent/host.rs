@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use super::cni_gate;
 use super::health::{self, Liveness, Readiness};
-use super::log_watch::{LogWatch, RENDERED};
+use super::log_watch::{LogWatch, RENDERED, not_rendered};
 use super::logs::{Limits, LogFile};
 use super::os::{self, Level, Scm};
 use super::process::{Running, Streams};
@@ -301,7 +301,7 @@ fn run_component(
                 *streams.watch() = LogWatch::new(role, now);
                 board.log_error(None);
                 if role == Role::Confd {
-                    board.readiness(rendered(&RENDERED));
+                    board.readiness(readiness_of_confd(&RENDERED));
                 }
             }
             Moment::Stopped => {}
@@ -310,7 +310,7 @@ fn run_component(
                 let unrendered: Vec<&str> = RENDERED.into_iter().filter(absent).collect();
                 board.log_error(streams.watch().error(&unrendered, now));
                 if role == Role::Confd {
-                    board.readiness(rendered(&unrendered));
+                    board.readiness(readiness_of_confd(&unrendered));
                 }
             }
         }
@@ -342,12 +342,8 @@ fn live_endpoint(role: Role, node: &dyn Node) -> Option<LiveEndpoint> {
     kubernetes::live_endpoint(role, &fs::read_to_string(node.disk(&path)).ok()?)
 }
 
-/// confd runs whether or not its templates can be rendered.
-fn rendered(absent: &[&str]) -> Readiness {
-    match absent {
-        [] => Readiness::Ready,
-        _ => Readiness::NotReady(format!("it has not rendered {}", absent.join(" and "))),
-    }
+fn readiness_of_confd(absent: &[&str]) -> Readiness {
+    not_rendered(absent).map_or(Readiness::Ready, Readiness::NotReady)
 }
 
 /// confd configures RemoteAccess only if its output differs from the existing files. After a failure, or when

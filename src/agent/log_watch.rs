@@ -18,6 +18,11 @@ const NO_ENDPOINT: &str = "Failed to look up HNS endpoint for workload";
 /// The files that confd renders for its script, which configures RemoteAccess.
 pub const RENDERED: [&str; 2] = ["peerings.ps1", "blocks.ps1"];
 
+/// What confd, which runs whether or not its templates can be rendered, has not done.
+pub fn not_rendered(absent: &[&str]) -> Option<String> {
+    (!absent.is_empty()).then(|| format!("it has not rendered {}", absent.join(" and ")))
+}
+
 /// What the log of a role's program says since its start.
 #[derive(Debug)]
 pub struct LogWatch {
@@ -75,8 +80,7 @@ impl LogWatch {
             (None, [one, more @ ..]) => Some(format!("its log repeats: {one}, and {} more such lines", more.len())),
             (None, []) => None,
         };
-        let late = !unrendered.is_empty() && now.duration_since(self.started) >= LASTS;
-        let late = late.then(|| format!("it has not rendered {}", unrendered.join(" and ")));
+        let late = not_rendered(unrendered).filter(|_| now.duration_since(self.started) >= LASTS);
         let all: Vec<String> = late.into_iter().chain(said).collect();
         (!all.is_empty()).then(|| all.join("; "))
     }

@@ -153,6 +153,11 @@ impl AgentState {
         }
     }
 
+    /// The same, and what only its log says, which may tell more.
+    pub fn trouble(&self) -> Option<String> {
+        self.log_error.clone().or_else(|| self.not_ready())
+    }
+
     /// Whether it is ready: for CalicoNode, node startup has succeeded; for the others, their program runs.
     pub fn at_work(&self) -> bool {
         // An older agent reports running while node startup runs.

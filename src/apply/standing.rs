@@ -86,6 +86,11 @@ impl Standing {
         run.or_else(newest).map(|about| &about.node_name).or_else(begun)
     }
 
+    /// The journal of an interrupted run. A renewal of credentials does not count: the next run finishes it first.
+    pub fn interrupted(&self) -> Option<&Journal> {
+        self.journal.as_ref().filter(|journal| !journal.header.terms.is_renewal())
+    }
+
     /// The release of the current generation.
     pub fn release(&self) -> Option<&CalicoVersion> {
         Some(&self.receipt()?.about.as_ref()?.calico_version)

@@ -264,7 +264,7 @@ fn text(status: &NodeStatus, app: &App) -> String {
             if told { String::new() } else { format!("Repair it: {repair}") }
         }
         (_, Overall::Degraded | Overall::Failed) => format!("Look closer: {}", app.command("logs")),
-        (_, Overall::NotInstalled) if status.problems.iter().any(|problem| problem.id == "NotInstalledHere") => {
+        (_, Overall::NotInstalled) if status.has_problem("NotInstalledHere") => {
             let says = |words: &str| status.problems.iter().any(|problem| problem.command == app.command(words));
             let uninstall = app.command("uninstall");
             if says(unrecorded::IMPORT) {

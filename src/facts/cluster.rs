@@ -91,6 +91,9 @@ pub const LEFT_OUT: &str = "this run does not ask the cluster for it: `fleet pla
 /// The question in [`ClusterFacts::unanswered`] that etcd answers.
 pub const ETCD: &str = "etcd";
 
+/// The question there about Flannel's DaemonSets and pods.
+pub const FLANNEL: &str = "flannel";
+
 impl ClusterFacts {
     /// Whether Calico's own resources are unknown.
     pub const fn calico_unread(&self) -> bool {

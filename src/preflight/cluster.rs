@@ -4,15 +4,12 @@ use super::Finding::{Fail, Pass, Skip, Unknown, Warn};
 use super::{Finding, Input, Judge, Row, Severity};
 use crate::calico::kubeconfig::OTHER_LOGINS;
 use crate::calico::services::{EXECUTABLE, KUBELET};
-use crate::facts::{ClusterFacts, ETCD, LEFT_OUT, Right};
+use crate::facts::{ClusterFacts, ETCD, FLANNEL, LEFT_OUT, Right};
 use crate::fault::Exit;
-use crate::settings::{Backend, Credentials};
+use crate::settings::Credentials;
 use crate::values::{Cidr, joined};
 
 pub(super) const ETCD_ANSWERS: &str = "EtcdAnswers";
-
-/// The question in [`ClusterFacts::unanswered`] about Flannel's DaemonSets and pods.
-const FLANNEL: &str = "flannel";
 
 pub(super) const REACHABLE: &str = "ClusterReachable";
 
@@ -277,8 +274,8 @@ fn is_our_kubelet(command: &[String]) -> bool {
 
 /// Flannel that the cluster runs on this node, or would.
 fn flannel_daemon_set(cluster: &ClusterFacts, input: &Input) -> Finding {
-    if input.network().is_some_and(|network| network.backend == Backend::None) {
-        return Skip("another plugin owns the network".into());
+    if let Some(skip) = input.other_plugin() {
+        return skip;
     }
     let Some(flannel) = &cluster.flannel else {
         return match cluster.untold(FLANNEL) {

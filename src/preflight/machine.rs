@@ -266,8 +266,8 @@ pub fn has_flannel(survey: &Survey) -> bool {
 }
 
 fn no_flannel(survey: &Survey, _: &NodeFacts, input: &Input) -> Finding {
-    if input.network().is_some_and(|network| network.backend == Backend::None) {
-        return Skip("another plugin owns the network".into());
+    if let Some(skip) = input.other_plugin() {
+        return skip;
     }
     if input.replaces_flannel {
         return Skip("this run removes Flannel".into());

@@ -23,7 +23,7 @@ pub use renamed::{RENAMED, renamed};
 
 use crate::facts::{ClusterFacts, NodeFacts, Part, Survey};
 use crate::fault::{Exit, Fault};
-use crate::settings::{ClusterSide, Kubernetes, Network, RemoteAccess, Settings};
+use crate::settings::{Backend, ClusterSide, Kubernetes, Network, RemoteAccess, Settings};
 use crate::version::CalicoVersion;
 use report::{Check, CheckStatus, FailedChecks, PreflightReport, Summary};
 
@@ -57,6 +57,12 @@ impl<'a> Input<'a> {
     /// The pods' network, if it is decided.
     fn network(&self) -> Option<&'a Network> {
         self.side?.network.as_ref()
+    }
+
+    /// Why what concerns the pods' network is not checked: it is not Calico's. None if it is, or nothing is decided.
+    fn other_plugin(&self) -> Option<Finding> {
+        let other = self.network().is_some_and(|network| network.backend == Backend::None);
+        other.then(|| Finding::Skip("another plugin owns the network".into()))
     }
 
     fn kubernetes(&self) -> Option<&'a Kubernetes> {

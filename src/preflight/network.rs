@@ -420,8 +420,8 @@ fn pool_blocks(cluster: &ClusterFacts, _: &Input) -> Finding {
 
 /// Whether pods of Calico and of Flannel may have the same address.
 fn flannel_overlap(survey: &Survey, _: &NodeFacts, input: &Input) -> Finding {
-    if input.network().is_some_and(|network| network.backend == Backend::None) {
-        return Skip("another plugin owns the network".into());
+    if let Some(skip) = input.other_plugin() {
+        return skip;
     }
     let Some(network) = &survey.flannel_network else {
         return Skip("Flannel's configuration is not on this machine".into());

@@ -352,6 +352,10 @@ impl NodeStatus {
     pub fn problem(&mut self, id: &'static str, message: impl Into<String>, command: impl Into<String>) {
         self.problems.push(Problem { id, message: message.into(), command: command.into() });
     }
+
+    pub fn has_problem(&self, id: &str) -> bool {
+        self.problems.iter().any(|problem| problem.id == id)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]

@@ -71,8 +71,8 @@ pub(crate) fn away(
     answer.unwrap_or_else(|| ask(app, node, &config, &datastore)).err().filter(unusable)
 }
 
-/// Refuses a release line whose Felix may not read what it needs: a run would wait for it without success. What cannot be asked
-/// does not matter here: without an API server the machine is changed as well.
+/// Refuses a release line whose Felix may not read what it needs: a run would wait for it without success. What cannot
+/// be asked does not matter here: without an API server the machine is changed as well.
 ///
 /// # Errors
 /// Fault `NodeRights`.

@@ -107,9 +107,7 @@ fn gather(restore: &Restore<'_>, op: &mut Operation<'_>) -> Result<Restored> {
 /// # Errors
 /// `NotInstalled`; `InterruptedRun` if the verb does not end an interrupted run.
 pub(crate) fn check_standing(row: &Row, standing: &Standing) -> Result<()> {
-    // A renewal of credentials is finished first.
-    let journal = standing.journal.as_ref().filter(|journal| !journal.header.terms.is_renewal());
-    match (row.aim, journal) {
+    match (row.aim, standing.interrupted()) {
         (Aim::Former | Aim::Current, Some(journal)) => Err(interrupted(format!("a run was interrupted: {journal}"))),
         (Aim::Former | Aim::Current, None) => installed(standing).map(drop),
         (Aim::Config(Base::Current), _) if standing.journal.is_none() => installed(standing).map(drop),

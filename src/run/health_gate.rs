@@ -444,9 +444,8 @@ fn missing(said: &AgentState, now: Timestamp) -> Result<Option<String>> {
     if said.role == Role::Node {
         return Ok(None);
     }
-    if let Some(why) = said.not_ready() {
-        // Its log may say more.
-        let why = said.log_error.clone().unwrap_or(why);
+    // What only a log says is not waited for.
+    if let Some(why) = said.trouble().filter(|_| said.not_ready().is_some()) {
         return Ok(Some(format!("{name} to be ready: {why}")));
     }
     let since = said.child.as_ref().and_then(|child| child.since);

@@ -70,8 +70,7 @@ impl Verb for NodeChange<'_> {
     }
 
     fn refuse(&self, op: &mut Operation<'_>) -> Result<()> {
-        // A renewal of credentials does not concern pods.
-        let journal = op.context.standing.journal.as_ref().filter(|journal| !journal.header.terms.is_renewal());
+        let journal = op.context.standing.interrupted();
         let Some(journal) = journal.filter(|_| matches!(self.args, Args::Uncordon)) else { return Ok(()) };
         let what = format!("a run was interrupted: {journal}");
         if journal.is_draining() {

@@ -208,7 +208,7 @@ fn fill(
     status.services.retain(|service| {
         service.state != "Absent" || receipt.target.world.contains_key(&Id::Service(service.name.clone()))
     });
-    let hns_answers = status.problems.iter().all(|problem| problem.id != HNS_STUCK);
+    let hns_answers = !status.has_problem(HNS_STUCK);
     let compare = || plan(node, standing, &receipt.target).and_then(|steps| Ok((drift(node, &steps)?, steps)));
     match if hns_answers { compare() } else { Ok(<(Vec<String>, Vec<Step>)>::default()) } {
         Ok((drift, planned)) => (status.drift, steps) = (drift, planned),
@@ -505,7 +505,7 @@ pub(crate) fn service(node: &dyn Node, name: &str) -> Result<ServiceStatus> {
         restarts: live.map(|said| said.restarts),
         waiting_for: live.and_then(|said| said.wait(node.now())),
         // What its log says does not revert a change: a pod that is not yet deleted has no endpoint either.
-        not_ready: live.and_then(|said| said.log_error.clone().or_else(|| said.not_ready())),
+        not_ready: live.and_then(|said| said.trouble()),
         last_exit: live.and_then(|said| said.last_exit?.code),
         crash_loop: live.is_some_and(|said| said.crash_loop),
         failure: said.as_ref().filter(|_| process.is_none()).and_then(|said| said.failure.clone()),

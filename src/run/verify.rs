@@ -61,7 +61,7 @@ pub(crate) fn run(app: &mut App, node: &mut dyn Node, pods: Option<&WithPods>, t
         _ => Ok(None),
     };
     let works = Works::new(app, true);
-    let network = match status.problems.iter().any(|problem| problem.id == HNS_STUCK) {
+    let network = match status.has_problem(HNS_STUCK) {
         true => Ok(None),
         false => works.network(node, &receipt.target, &mut |event| app.event(&event)),
     };

@@ -561,15 +561,7 @@ impl Startup<'_> {
             };
             let mac = mac(management_ip).context("timed out waiting for the interface with the management IP")?;
             let provider_address = vxlan.then_some(management_ip);
-            let endpoint = Endpoint {
-                ip,
-                mac,
-                remote: vxlan,
-                provider_address,
-                container: None,
-                policies: Vec::new(),
-                ruled_in_seconds: None,
-            };
+            let endpoint = Endpoint { remote: vxlan, provider_address, ..Endpoint::new(ip, mac, None) };
             let network = model.networks.get_mut(&Name::new(NETWORK));
             let network =
                 network.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound)).context("find the network")?;

@@ -159,15 +159,7 @@ fn attach(network: &mut NodeNetwork, sandbox: &str) -> Option<Ipv4Addr> {
     let [_, b, c, d] = ip.octets();
     let mac = format!("0E-2A-64-{b:02X}-{c:02X}-{d:02X}");
     let container = Some(sandbox.to_owned());
-    let endpoint = Endpoint {
-        ip,
-        mac,
-        remote: false,
-        provider_address: None,
-        container,
-        policies: Vec::new(),
-        ruled_in_seconds: None,
-    };
+    let endpoint = Endpoint::new(ip, mac, container);
     network.endpoints.insert(Name::new(format!("{sandbox}_{NETWORK}")), endpoint);
     Some(ip)
 }

@@ -95,7 +95,7 @@ impl Scene<'_> {
     }
 
     fn hns_is_stuck(&self) -> bool {
-        self.status.problems.iter().any(|problem| problem.id == "HnsStuck")
+        self.status.has_problem("HnsStuck")
     }
 
     /// The problems of `status` that the probe finds too.

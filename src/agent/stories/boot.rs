@@ -42,15 +42,7 @@ fn after_a_reboot_only_calicos_networks_are_re_created() {
         let calico = model.networks.get_mut(&Name::new("Calico")).unwrap();
         calico.vsid = Some(7777);
         // Kept over the boot, or created by a runtime that started before this agent.
-        let endpoint = Endpoint {
-            ip: [192, 168, 20, 70].into(),
-            mac: "0E-2A-C0-A8-14-46".into(),
-            remote: false,
-            provider_address: None,
-            container: Some("3f2c".into()),
-            policies: Vec::new(),
-            ruled_in_seconds: None,
-        };
+        let endpoint = Endpoint::new([192, 168, 20, 70].into(), "0E-2A-C0-A8-14-46", Some("3f2c".into()));
         calico.endpoints.insert(Name::new("web-1"), endpoint);
     });
     story.start(Role::Node).unwrap();

@@ -244,15 +244,7 @@ fn source_vip(story: &Story) -> Option<String> {
 }
 
 fn host_endpoint_has(story: &mut Story, ip: [u8; 4]) {
-    let endpoint = Endpoint {
-        ip: ip.into(),
-        mac: "00-15-5D-00-00-02".into(),
-        remote: false,
-        provider_address: None,
-        container: None,
-        policies: Vec::new(),
-        ruled_in_seconds: None,
-    };
+    let endpoint = Endpoint::new(ip.into(), "00-15-5D-00-00-02", None);
     story.edit(|model| {
         let network = model.networks.get_mut(&Name::new("Calico")).unwrap();
         network.endpoints.insert(Name::new("Calico_ep"), endpoint);

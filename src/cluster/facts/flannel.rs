@@ -10,10 +10,7 @@ use serde_json::Value;
 use super::{Question, Unanswered, ask_all, ask_metadata};
 use crate::cluster::api::{Api, query};
 use crate::cluster::errors::Failure;
-use crate::facts::FlannelFacts;
-
-/// The key in `unanswered`.
-pub const QUESTION: &str = "flannel";
+use crate::facts::{FLANNEL, FlannelFacts};
 
 /// Its requests.
 pub(super) struct Flannel {
@@ -32,8 +29,8 @@ impl Flannel {
 
     /// A Node that has not joined has the label of its system.
     pub async fn read(self, node: Option<&Node>, unanswered: &mut Unanswered) -> Result<Option<FlannelFacts>, Failure> {
-        let sets = unanswered.checked(QUESTION, self.sets.answer().await)?;
-        let pods = unanswered.checked(QUESTION, self.pods.answer().await)?;
+        let sets = unanswered.checked(FLANNEL, self.sets.answer().await)?;
+        let pods = unanswered.checked(FLANNEL, self.pods.answer().await)?;
         let (Some(sets), Some(pods)) = (sets, pods) else { return Ok(None) };
         let os = || BTreeMap::from([("kubernetes.io/os".to_owned(), "windows".to_owned())]);
         let labels = node.map_or_else(os, |node| node.metadata.labels.clone().unwrap_or_default());

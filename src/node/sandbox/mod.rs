@@ -231,15 +231,8 @@ impl SandboxNode {
         let mut model = self.model()?;
         let Some(network) = model.networks.get_mut(&Name::new(network)) else { return Ok(()) };
         let container = format!("late-pod-{}", network.endpoints.len());
-        let endpoint = model::Endpoint {
-            ip: Ipv4Addr::new(192, 168, 0, 250),
-            mac: "00-15-5d-00-00-fa".into(),
-            remote: false,
-            provider_address: None,
-            container: Some(container.clone()),
-            policies: Vec::new(),
-            ruled_in_seconds: None,
-        };
+        let endpoint =
+            model::Endpoint::new(Ipv4Addr::new(192, 168, 0, 250), "00-15-5d-00-00-fa", Some(container.clone()));
         network.endpoints.insert(Name::new(format!("{container}_Calico")), endpoint);
         let mut running = self.running()?;
         running.insert(container);

@@ -330,6 +330,12 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
+    /// A pod's, or without a container the host's, with no policies.
+    pub fn new(ip: Ipv4Addr, mac: impl Into<String>, container: Option<String>) -> Self {
+        let (remote, provider_address, policies, ruled_in_seconds) = (false, None, Vec::new(), None);
+        Self { ip, mac: mac.into(), remote, provider_address, container, policies, ruled_in_seconds }
+    }
+
     /// Replaces its ACLs by those that allow everything; keeps its other policies.
     pub fn let_all_through(&mut self) {
         self.policies.retain(|policy| !hns::is_acl(policy));

@@ -42,15 +42,7 @@ impl SandboxNode {
                     return Ok(Some(win32::HNS_NETWORK_NOT_FOUND));
                 };
                 let [.., a, b, c] = ip.octets();
-                let endpoint = Endpoint {
-                    ip: *ip,
-                    mac: format!("00-15-5D-{a:02X}-{b:02X}-{c:02X}"),
-                    remote: false,
-                    provider_address: None,
-                    container: None,
-                    policies: Vec::new(),
-                    ruled_in_seconds: None,
-                };
+                let endpoint = Endpoint::new(*ip, format!("00-15-5D-{a:02X}-{b:02X}-{c:02X}"), None);
                 network.endpoints.insert(Name::new(name.as_str()), endpoint);
                 Ok(None)
             })?,

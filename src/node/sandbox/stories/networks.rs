@@ -55,15 +55,7 @@ fn hns_refuses_as_on_windows() {
     tell.push(said(node.put(&Id::Network("CALICO".into()), Some(&overlay("10.244.1.0/26", 5000)))));
     node.edit(|model| {
         let network = model.networks.get_mut(&Name::new("Calico")).unwrap();
-        let endpoint = model::Endpoint {
-            ip: "10.244.1.5".parse().unwrap(),
-            mac: "0E-2A-0A-F4-01-05".into(),
-            remote: false,
-            provider_address: None,
-            container: Some("3f2c".into()),
-            policies: Vec::new(),
-            ruled_in_seconds: None,
-        };
+        let endpoint = model::Endpoint::new("10.244.1.5".parse().unwrap(), "0E-2A-0A-F4-01-05", Some("3f2c".into()));
         network.endpoints.insert(Name::new("web-1"), endpoint);
         Ok(())
     })
