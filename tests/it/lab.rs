@@ -225,6 +225,13 @@ impl Lab {
         command
     }
 
+    /// The same as the pod of a fleet runs it: with a revision, which no other command has.
+    pub fn command_of_pod(&self, words: &str) -> Command {
+        let mut command = self.command(words);
+        command.env("CALICO_WIN_FLEET_REVISION", "0123456789ab");
+        command
+    }
+
     fn saved_cluster(&self) -> Value {
         serde_json::from_str(&fs::read_to_string(self.path("node/cluster/cluster.json")).unwrap()).unwrap()
     }

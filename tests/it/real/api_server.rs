@@ -176,14 +176,8 @@ impl ApiServer {
     }
 
     pub fn put_in_etcd(&self, key: &str, value: &Value) {
-        use base64::Engine as _;
-        let encoded = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
-        // reqwest requires one, also without TLS; another test may have set it.
-        drop(rustls::crypto::ring::default_provider().install_default());
-        let client = reqwest::blocking::Client::builder().no_proxy().build().unwrap();
-        let body = json!({ "key": encoded(key), "value": encoded(&value.to_string()) });
-        let answer = client.post(format!("{}/v3/kv/put", self.etcd())).body(body.to_string()).send().unwrap();
-        assert!(answer.status().is_success(), "{key}: {}", answer.text().unwrap());
+        let put = ask_etcd(self.etcd(), "", "kv/put", &key_with(key, value));
+        assert!(put.is_ok(), "{key}: {put:?}");
     }
 
     pub fn post(&self, path: &str, object: &Value) -> Value {
@@ -202,6 +196,24 @@ impl ApiServer {
     pub fn another_client(&self) -> Cluster {
         open(self.dir.path())
     }
+}
+
+/// Asks etcd's gateway for JSON, without TLS. `token`: of a user, if etcd has users.
+pub fn ask_etcd(gateway: &str, token: &str, call: &str, body: &Value) -> Result<Value, String> {
+    // reqwest requires one, also without TLS; another test may have set it.
+    drop(rustls::crypto::ring::default_provider().install_default());
+    let client = reqwest::blocking::Client::builder().no_proxy().build().unwrap();
+    let request = client.post(format!("{gateway}/v3/{call}")).body(body.to_string());
+    let answer = request.header("Authorization", token).send().map_err(|error| error.to_string())?;
+    let (status, text) = (answer.status(), answer.text().unwrap());
+    if status.is_success() { Ok(serde_json::from_str(&text).unwrap()) } else { Err(text) }
+}
+
+/// A key of etcd and its value, as the gateway has them.
+pub fn key_with(key: &str, value: &Value) -> Value {
+    use base64::Engine as _;
+    let encoded = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
+    json!({ "key": encoded(key), "value": encoded(&value.to_string()) })
 }
 
 /// A client with all rights, of the server of this folder.

@@ -10,7 +10,7 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::api_server::{end, free_ports, run, until};
+use super::api_server::{ask_etcd, end, free_ports, key_with, run, until};
 use super::parts::part;
 use crate::lab::Lab;
 use crate::stories::credentials::runs_with_etcd;
@@ -112,13 +112,7 @@ impl RealEtcd {
     }
 
     fn try_to(&self, call: &str, body: &Value) -> Result<Value, String> {
-        // reqwest requires one, also without TLS; another test may have set it.
-        drop(rustls::crypto::ring::default_provider().install_default());
-        let client = reqwest::blocking::Client::builder().no_proxy().build().unwrap();
-        let request = client.post(format!("{}/v3/{call}", self.gateway)).body(body.to_string());
-        let answer = request.header("Authorization", &self.token).send().map_err(|error| error.to_string())?;
-        let (status, text) = (answer.status(), answer.text().unwrap());
-        if status.is_success() { Ok(serde_json::from_str(&text).unwrap()) } else { Err(text) }
+        ask_etcd(&self.gateway, &self.token, call, body)
     }
 
     #[track_caller]
@@ -133,8 +127,7 @@ impl RealEtcd {
     }
 
     fn put(&self, key: &str, value: &Value) {
-        let (key, value) = (STANDARD.encode(key), STANDARD.encode(value.to_string()));
-        self.call("kv/put", &json!({ "key": key, "value": value }));
+        self.call("kv/put", &key_with(key, value));
     }
 
     /// What Calico on Linux keeps there, with a VNI and a block of another node.

@@ -91,10 +91,10 @@ impl RealCluster {
     fn runs_as(&self, (account, kubeconfig): (&str, &str), words: &str, most: usize) -> Value {
         let mark = self.mark();
         let words = format!("{words} --kubeconfig {kubeconfig} -o json --sandbox node");
-        let mut command = self.lab.command(&words);
-        if account == OF_FLEET && words.starts_with("apply") {
-            command.env("CALICO_WIN_FLEET_REVISION", "0123456789ab");
-        }
+        let command = match account == OF_FLEET && words.starts_with("apply") {
+            true => self.lab.command_of_pod(&words),
+            false => self.lab.command(&words),
+        };
         let done = Output::of(&words, command).exits(0).json();
         let asked = self.asked_since(mark, account);
         are_modest(&asked);

@@ -93,8 +93,7 @@ fn a_detached_run_that_waits_for_another_is_not_lost() {
 fn a_run_is_in_progress_until_it_has_written_down_how_it_ended() {
     let lab = Lab::installed();
     let words = "apply -y --detach -o json";
-    let mut command = lab.command(&format!("{words} --sandbox node"));
-    command.env("CALICO_WIN_FLEET_REVISION", "0123456789ab");
+    let mut command = lab.command_of_pod(&format!("{words} --sandbox node"));
     command.env("CALICO_WIN_SANDBOX_FAULT", "api PATCH /api/v1/nodes/*=slow");
     let started = Output::of(words, command).exits(0).json();
     let run = started["run"].as_str().unwrap();

@@ -76,10 +76,9 @@ fn the_result_of_a_run_is_on_its_node_until_calico_is_removed() {
             .as_str()
             .map_or(Value::Null, |text| serde_json::from_str(text).unwrap())
     };
-    // The variable is that of the pods.
     let run = |words: &str, fault: &str| {
-        let mut command = lab.command(&format!("{words} -o json --sandbox node"));
-        command.env("CALICO_WIN_FLEET_REVISION", "0123456789ab").env("CALICO_WIN_SANDBOX_FAULT", fault);
+        let mut command = lab.command_of_pod(&format!("{words} -o json --sandbox node"));
+        command.env("CALICO_WIN_SANDBOX_FAULT", fault);
         Output::of(words, command).json()
     };
     let vni = "apply -y --set calicoNetwork.vxlan.vxlanVNI=5000";
@@ -224,8 +223,7 @@ fn a_plan_says_which_budget_never_lets_a_pod_go() {
 fn a_plan_in_the_middle_of_a_change_of_the_vni_says_who_has_which_and_what_is_left() {
     let lab = Lab::installed();
     lab.write("node.yaml", "spec: {calico: {version: v3.32.1}, calicoNetwork: {vxlan: {vxlanVNI: 5000}}}\n");
-    let mut pod = lab.command("apply -y --set calicoNetwork.vxlan.vxlanVNI=5000 --sandbox node");
-    pod.env("CALICO_WIN_FLEET_REVISION", "0123456789ab");
+    let pod = lab.command_of_pod("apply -y --set calicoNetwork.vxlan.vxlanVNI=5000 --sandbox node");
     let _done = Output::of("apply", pod).exits(0);
     for (name, vni) in [("win-b1", json!(4096)), ("win-c1", json!(4096)), ("win-d1", json!(5000))] {
         let result = json!({ "revision": "0123456789ab", "exit": 0, "vni": vni }).to_string();
@@ -386,8 +384,7 @@ fn a_run_of_a_rollout_lists_nothing_of_the_whole_cluster() {
     let lab = Lab::installed();
     let asked = |words: &str, code: i32| -> Vec<String> {
         let _gone = std::fs::remove_file(lab.path("node/cluster/calls"));
-        let mut command = lab.command(&format!("{words} --sandbox node"));
-        command.env("CALICO_WIN_FLEET_REVISION", "0123456789ab");
+        let mut command = lab.command_of_pod(&format!("{words} --sandbox node"));
         command.env("CALICO_WIN_SANDBOX_FAULT", "api GET /*=noted;api POST /*=noted;api PATCH /*=noted");
         let _done = Output::of(words, command).exits(code);
         let calls = std::fs::read_to_string(lab.path("node/cluster/calls")).unwrap();
@@ -463,11 +460,8 @@ fn plural(role: &Value) -> String {
 /// Runs a command as a pod does, with the login in the file `pod`. Returns the result, and what it says it could not do.
 fn as_pod(lab: &Lab, words: &str) -> (Value, Vec<&'static str>) {
     let words = format!("{words} --kubeconfig pod -o json --sandbox node");
-    let mut command = lab.command(&words);
-    // The Job of an uninstall does not have it.
-    if words.starts_with("apply") {
-        command.env("CALICO_WIN_FLEET_REVISION", "0123456789ab");
-    }
+    // The Job of an uninstall has no revision.
+    let command = if words.starts_with("apply") { lab.command_of_pod(&words) } else { lab.command(&words) };
     let done = Output::of(&words, command).json();
     let warnings = done["warnings"].to_string();
     let mut refused = vec!["Rights", "may not", "forbidden", "skipped", "LeaseNotTaken", "Unread"];

@@ -55,13 +55,19 @@ fn policy_only_without_a_network_that_felix_looks_at_is_not_healthy() {
     assert_eq!((&problem["id"], &problem["message"]), (&"KubeNetwork".into(), &said.into()), "{status:#}");
 }
 
-/// Flannel's network in its host-gateway mode, with win-bridge: Felix must look at that one.
-#[test]
-fn policy_only_is_enforced_on_the_network_of_the_other_plugin() {
+/// A node with Flannel's network in its host-gateway mode, with win-bridge, and one pod on it.
+pub(super) fn on_win_bridge() -> Lab {
     let lab = Lab::node();
     let cbr0 = "networks:\n  cbr0:\n    id: 0b7a\n    kind: L2Bridge\n    subnet: 10.244.3.0/24\n    endpoints:\n      \
                 web-1: {ip: 10.244.3.7, mac: 00-15-5D-00-00-07, container: 3f2c9d}\n";
     lab.edit_yaml(|there| there.replace("networks:\n", cbr0));
+    lab
+}
+
+/// Felix must look at the network of the other plugin.
+#[test]
+fn policy_only_is_enforced_on_the_network_of_the_other_plugin() {
+    let lab = on_win_bridge();
     let policy_only = "--set calicoNetwork.backend=none";
     let shown = lab.run(&format!("config show --origins {policy_only}")).exits(0).stdout;
     assert!(shown.contains("^cbr0$") && shown.contains("detected: the HNS network cbr0"), "{shown}");

@@ -474,10 +474,7 @@ fn a_closed_pod_is_a_failure_if_felix_has_time_to_open_it_and_a_restart_opens_it
 /// Another product's CNI plugin may have rules of that form, and Felix replaces those of its pods in its own time.
 #[test]
 fn with_policy_only_a_pod_with_one_rule_is_not_a_failure() {
-    let lab = Lab::node();
-    let cbr0 = "networks:\n  cbr0:\n    id: 0b7a\n    kind: L2Bridge\n    subnet: 10.244.3.0/24\n    endpoints:\n      \
-                web-1: {ip: 10.244.3.7, mac: 00-15-5D-00-00-07, container: 3f2c9d}\n";
-    lab.edit_yaml(|there| there.replace("networks:\n", cbr0));
+    let lab = super::platforms::on_win_bridge();
     let _installed = lab.run("install -y --set calicoNetwork.backend=none").exits(0);
     fs::write(lab.on_node(".sandbox/containers"), "3f2c9d\n").unwrap();
     let web = json!({

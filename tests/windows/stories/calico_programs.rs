@@ -89,6 +89,14 @@ struct Node {
     house: House,
 }
 
+/// A machine with each release, one after the other; none without the parts.
+fn nodes(backend: &str) -> impl Iterator<Item = (Release, Node)> {
+    releases().into_iter().map_while(move |release| {
+        let node = Node::joined(&release, release.layout(), backend)?;
+        Some((release, node))
+    })
+}
+
 /// The cluster's own account of Calico, and its program on Linux.
 const ROLE: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/calico-node";
 const DAEMON_SET: &str = "/apis/apps/v1/namespaces/calico-system/daemonsets/calico-node";
@@ -125,24 +133,33 @@ impl Node {
         Some(Self { cluster, house })
     }
 
+    /// The Node in the cluster.
+    fn object(&self) -> Value {
+        self.cluster.get(&format!("/api/v1/nodes/{NODE}"))
+    }
+
     /// What Calico and this program wrote on the Node.
     fn annotation(&self, name: &str) -> String {
-        let node = self.cluster.get(&format!("/api/v1/nodes/{NODE}"));
-        node["metadata"]["annotations"][name].as_str().unwrap_or_default().to_owned()
+        self.object()["metadata"]["annotations"][name].as_str().unwrap_or_default().to_owned()
     }
 
     fn is_cordoned(&self) -> bool {
-        self.cluster.get(&format!("/api/v1/nodes/{NODE}"))["spec"]["unschedulable"] == true
+        self.object()["spec"]["unschedulable"] == true
     }
 
-    /// Waits until each pod of the node has an endpoint with the address
-    /// that Calico assigned, and Felix's rules there instead of the one by which the CNI plugin closes it. Returns the ids
-    /// of the endpoints.
+    /// The node's pods, after those that wait for a node came to it.
+    fn pods(&self) -> Vec<Value> {
+        self.cluster.bind_waiting_pods(NODE);
+        let pods = self.cluster.get(&format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{NODE}"));
+        pods["items"].as_array().unwrap().clone()
+    }
+
+    /// Waits until each pod of the node has an endpoint with the address that Calico assigned, and Felix's rules there
+    /// instead of the one by which the CNI plugin closes it. Returns the ids of the endpoints.
     #[track_caller]
     fn until_pods_are_attached(&self) -> BTreeSet<String> {
         eventually("pods with Felix's rules", SOON * 2, || {
-            self.cluster.bind_waiting_pods(NODE);
-            let pods = self.cluster.get(&format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{NODE}"));
+            let pods = self.pods();
             let text = self.house.read("test/hns.endpoints");
             let endpoints: Vec<Value> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
             let attached = self.house.read("test/attached");
@@ -156,8 +173,7 @@ impl Node {
                 is_open.then(|| endpoint["ID"].to_string())
             };
             let stays = |pod: &&Value| pod["metadata"]["deletionTimestamp"].is_null();
-            let found: Option<BTreeSet<String>> =
-                pods["items"].as_array()?.iter().filter(stays).map(endpoint_of).collect();
+            let found: Option<BTreeSet<String>> = pods.iter().filter(stays).map(endpoint_of).collect();
             found.filter(|found| found.len() == PODS)
         })
     }
@@ -201,8 +217,7 @@ impl Node {
 
 #[test]
 fn each_release_of_calico_is_installed_changed_booted_and_removed() {
-    for release in releases() {
-        let Some(node) = Node::joined(&release, release.layout(), "vxlan") else { return };
+    for (_release, node) in nodes("vxlan") {
         let house = &node.house;
         house.install();
         house.until_healthy();
@@ -261,8 +276,7 @@ fn an_upgrade_from_one_release_to_the_next_and_back_waits_for_the_cluster() {
 
 #[test]
 fn with_bgp_each_release_attaches_pods_and_confd_renders_its_files() {
-    for release in releases() {
-        let Some(node) = Node::joined(&release, release.layout(), "windows-bgp") else { return };
+    for (release, node) in nodes("windows-bgp") {
         let house = &node.house;
         remote_access(house);
         drop(house.start_kubelet());
@@ -293,8 +307,7 @@ fn with_bgp_each_release_attaches_pods_and_confd_renders_its_files() {
 /// Calico's data is in the cluster's own etcd, as with kubeadm.
 #[test]
 fn with_etcd_each_release_attaches_pods_and_keeps_its_data_there() {
-    for release in releases() {
-        let Some(node) = Node::joined(&release, release.layout(), "vxlan") else { return };
+    for (release, node) in nodes("vxlan") {
         let house = &node.house;
         let resource = |kind: &str, plural: &str, name: &str, spec: Value| {
             // Calico updates none without these two.
@@ -330,19 +343,14 @@ fn with_etcd_each_release_attaches_pods_and_keeps_its_data_there() {
 /// Another program has made the pods' network and their endpoints, as on AKS.
 #[test]
 fn with_another_cni_plugin_felix_writes_rules_that_an_uninstall_removes() {
-    for release in releases() {
-        let Some(node) = Node::joined(&release, release.layout(), "none") else { return };
+    for (_release, node) in nodes("none") {
         let house = &node.house;
         let network = "4E0B3D8C-6A57-4C2C-8A44-0D6B0F6D5A11";
         let azure = json!({
             "ID": network, "Name": "azure", "Type": "L2Bridge", "State": 1,
             "Subnets": [{ "AddressPrefix": "10.240.0.0/16", "GatewayAddress": "10.240.0.1" }] });
         house.machine.file("test/hns.networks", format!("{azure}\n"));
-        let pods = eventually("the controllers' pods", SOON, || {
-            node.cluster.bind_waiting_pods(NODE);
-            let pods = node.cluster.get(&format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{NODE}"));
-            pods["items"].as_array().cloned().filter(|pods| pods.len() == PODS)
-        });
+        let pods = eventually("the controllers' pods", SOON, || Some(node.pods()).filter(|pods| pods.len() == PODS));
         let (mut endpoints, mut attached) = (String::new(), String::new());
         for (number, pod) in pods.iter().enumerate() {
             let address = format!("10.240.0.{}", 50 + number);
