@@ -35,7 +35,7 @@ pub fn network(net_conf: &str) -> Option<Cidr> {
         #[serde(rename = "Network")]
         network: String,
     }
-    let found: NetConf = serde_json::from_str(net_conf.trim_start_matches('\u{feff}')).ok()?;
+    let found: NetConf = serde_json::from_slice(net_conf.trim_start_matches('\u{feff}').as_bytes()).ok()?;
     found.network.parse().ok()
 }
 

@@ -10,7 +10,7 @@ pub const AKS: &str = include_str!("../../templates/static-rules.aks.json");
 /// Whether a file has the rules that AKS needs and no others, however it is written.
 pub fn are_of_aks(file: &[u8]) -> bool {
     let rules = serde_json::from_slice::<Value>(file).ok();
-    rules.is_some() && rules == serde_json::from_str(AKS).ok()
+    rules.is_some() && rules == serde_json::from_slice(AKS.as_bytes()).ok()
 }
 
 /// The text of the rules that the settings have themselves.

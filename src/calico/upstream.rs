@@ -174,7 +174,7 @@ pub fn only_in_cni(conf: &CniConf) -> Vec<Found> {
     let whole = serde_json::to_value(&known).unwrap_or_default();
     let mut overrides = Map::new();
     // What is set here: the keys of the template, and those for etcd and the API group.
-    let template: Map<String, Value> = serde_json::from_str(TEMPLATE).unwrap_or_default();
+    let template: Map<String, Value> = serde_json::from_slice(TEMPLATE.as_bytes()).unwrap_or_default();
     let ours = |key: &str| template.contains_key(key) || key.starts_with("etcd_") || key == "calico_api_group";
     let more = |value: &Value, ours: &dyn Fn(&str) -> bool| -> Map<String, Value> {
         let fields = value.as_object().into_iter().flatten();

@@ -141,7 +141,8 @@ fn read_file(file: &Path, name: &str, take: &mut impl FnMut(Item)) -> Result<()>
 /// Reads documents one at a time: a file may have ten thousand. JSON is YAML too, but is read faster as what it is.
 fn parse(text: &str, take: &mut impl FnMut(Item)) -> Result<(), Malformed> {
     if text.trim_start().starts_with('{') {
-        let items: serde_json::Result<Vec<Item>> = serde_json::Deserializer::from_str(text).into_iter().collect();
+        let items: serde_json::Result<Vec<Item>> =
+            serde_json::Deserializer::from_slice(text.as_bytes()).into_iter().collect();
         if let Ok(items) = items {
             items.into_iter().for_each(take);
             return Ok(());

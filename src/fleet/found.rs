@@ -317,7 +317,7 @@ fn failed(ended: &Terminated, restarts: u32) -> Failed {
 
 /// A text of a JSON object, also of one of which another part is missing.
 fn text_of(object: &str, name: &str) -> Option<String> {
-    if let Ok(object) = serde_json::from_str::<Value>(object) {
+    if let Ok(object) = serde_json::from_slice::<Value>(object.as_bytes()) {
         return object[name].as_str().map(str::to_owned);
     }
     let (_, rest) = object.split_once(&format!("\"{name}\":"))?;
@@ -328,7 +328,7 @@ fn text_of(object: &str, name: &str) -> Option<String> {
         escaped = c == '\\' && !escaped;
         ends
     });
-    serde_json::from_str(&format!("\"{}\"", &rest[..end?])).ok()
+    serde_json::from_slice(format!("\"{}\"", &rest[..end?]).as_bytes()).ok()
 }
 
 fn vni(metadata: &Metadata, annotation: &str) -> Option<Vni> {

@@ -45,7 +45,7 @@ impl FleetNode {
     /// The result of the last run of a fleet on it; null without one.
     fn result(&self) -> Value {
         let text = self.annotations.result.as_deref();
-        text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+        text.and_then(|text| serde_json::from_slice(text.as_bytes()).ok()).unwrap_or_default()
     }
 
     /// The VNI that it had when the last run of a fleet on it ended; none without one.

@@ -193,7 +193,7 @@ impl Refusal {
 /// # Errors
 /// The error from HNS. A response that is not JSON is one too.
 pub fn answer(hresult: i32, text: &str) -> Result<Value, Refusal> {
-    let envelope: Value = match serde_json::from_str(text) {
+    let envelope: Value = match serde_json::from_slice(text.as_bytes()) {
         Ok(envelope) => envelope,
         Err(_) if hresult < 0 || text.is_empty() => Value::Null,
         Err(e) => return Err(Refusal { code: None, text: format!("an answer that is no JSON ({e})") }),
@@ -298,7 +298,7 @@ pub fn endpoints(output: &Value) -> Vec<Endpoint> {
 /// # Errors
 /// When the response is not valid.
 pub fn compute_systems(answer: &str) -> serde_json::Result<BTreeSet<String>> {
-    let systems: Value = serde_json::from_str(answer)?;
+    let systems: Value = serde_json::from_slice(answer.as_bytes())?;
     let id = |system: &Value| {
         let id = text(system, "Id").or_else(|| text(system, "ID"))?.to_lowercase();
         Some(id.strip_suffix("@vm").map(str::to_owned).unwrap_or(id))

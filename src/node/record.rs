@@ -5,8 +5,8 @@ use std::fs;
 use std::io::ErrorKind;
 
 use anyhow::{Context, Error, Result};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use super::{Node, files};
 use crate::fault::{Exit, Fault};
@@ -44,13 +44,15 @@ pub fn load<T: DeserializeOwned>(node: &dyn Node, path: &WinPath) -> Result<Opti
 /// # Errors
 /// When it is not valid; `NewerState`.
 pub fn parse<T: DeserializeOwned>(text: &[u8], name: impl Display) -> Result<T> {
-    let what = || format!("read {name}");
-    let value: serde_json::Value = serde_json::from_slice(text).with_context(what)?;
-    let schema = value["schema"].as_u64().unwrap_or(SCHEMA);
+    #[derive(Deserialize)]
+    struct Probe {
+        schema: u64,
+    }
+    let schema = serde_json::from_slice(text).map_or(SCHEMA, |Probe { schema }| schema);
     if schema > SCHEMA {
         return Err(newer(name, schema, SCHEMA).into());
     }
-    serde_json::from_value(value).with_context(what)
+    serde_json::from_slice(text).with_context(|| format!("read {name}"))
 }
 
 /// Removes it. If it is gone afterwards, that is success, whatever Windows reported.

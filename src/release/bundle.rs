@@ -269,7 +269,8 @@ pub fn unpack(path: &Path, expected: Option<&Sha256>, cache: &Path) -> Result<Bu
 }
 
 fn about(text: &str, path: &Path) -> Result<About> {
-    let about: About = serde_json::from_str(text).map_err(|why| unusable(path, &format!("{ABOUT}: {why}")))?;
+    let about: About =
+        serde_json::from_slice(text.as_bytes()).map_err(|why| unusable(path, &format!("{ABOUT}: {why}")))?;
     if (&*about.api_version, &*about.kind) != (API_VERSION, KIND) {
         let found = format!("{} {}", about.api_version, about.kind);
         return Err(unusable(path, &format!("{ABOUT} is {found}, which this version does not read")).into());

@@ -30,7 +30,9 @@ impl Written {
 
     pub fn value(&self, ended: Option<&RunResult>) -> Value {
         let mut document = self.head(ended);
-        if let (Some(top), Ok(Value::Object(fields))) = (document.as_object_mut(), serde_json::from_str(&self.fields)) {
+        if let (Some(top), Ok(Value::Object(fields))) =
+            (document.as_object_mut(), serde_json::from_slice(self.fields.as_bytes()))
+        {
             top.extend(fields);
         }
         document

@@ -18,7 +18,7 @@ use crate::report::document::envelope;
 use crate::values::{Sha256, WinPath};
 
 /// A plan for `apply --plan`, with the config that it was made from: it may contain secrets.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Saved {
     /// The file, once it was read.
     #[serde(skip)]
@@ -73,7 +73,7 @@ impl Saved {
                 .hint(again)
                 .because(error)
         })?;
-        let mut saved: Self = serde_json::from_str(&text).map_err(|error| {
+        let mut saved = Self::parse(text.as_bytes()).map_err(|error| {
             Fault::new(Exit::InvalidConfig, "PlanInvalid", format!("{} is not a saved plan: {error}", file.display()))
                 .hint(again)
         })?;
@@ -85,6 +85,17 @@ impl Saved {
         }
         saved.name = file.display().to_string();
         Ok(saved)
+    }
+
+    /// Reads the text twice: the plan within it, if it was flattened, would be read by code of its own.
+    fn parse(text: &[u8]) -> serde_json::Result<Self> {
+        #[derive(Deserialize)]
+        struct Beside {
+            settings: Sha256,
+            config: Value,
+        }
+        let Beside { settings, config } = serde_json::from_slice(text)?;
+        Ok(Self { name: String::new(), plan: serde_json::from_slice(text)?, settings, config })
     }
 
     /// Refuses the plan if the current plan differs.

@@ -125,7 +125,7 @@ impl CniConf {
     /// # Errors
     /// When it is not a JSON object, or a key has a value of the wrong type.
     pub fn parse(text: &str) -> Result<Self> {
-        serde_json::from_str(text.trim_start_matches('\u{feff}')).context("parse the CNI configuration")
+        serde_json::from_slice(text.trim_start_matches('\u{feff}').as_bytes()).context("parse the CNI configuration")
     }
 
     /// The keys that the plugin does not know, for example `ipam.typ`.

@@ -45,7 +45,7 @@ impl Call<'_> {
         }
         let raw = String::from_utf8_lossy(&request.body);
         let kind = self.resource.kind;
-        let object: Value = serde_json::from_str(&raw).map_err(|e| {
+        let object: Value = serde_json::from_slice(raw.as_bytes()).map_err(|e| {
             Answer::bad_request(format!(
                 "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse \
                  error: {e}"

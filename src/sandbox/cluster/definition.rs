@@ -124,7 +124,7 @@ fn below(lines: &[Line], depth: usize, shared: &[Line]) -> BTreeMap<&'static str
         let mut words = line.splitn(3, ' ');
         let (name, kind) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         let says = words.next().map_or_else(Says::default, |says| {
-            serde_json::from_str(says).expect("the script writes this format, and a test reads it all")
+            serde_json::from_slice(says.as_bytes()).expect("the script writes this format, and a test reads it all")
         });
         fields.insert(name, Arc::new(Field { kind, says, fields: below(own, depth + 1, shared) }));
     }

@@ -43,7 +43,8 @@ pub fn networks(limit: Duration) -> Result<Option<BTreeSet<String>>> {
     };
     let _nothing =
         hns::answer(hresult, &record).map_err(|refusal| refusal.fault("list the networks by version 2 of HNS"))?;
-    let ids: Vec<String> = serde_json::from_str(&ids).context("read the networks that version 2 of HNS lists")?;
+    let ids: Vec<String> =
+        serde_json::from_slice(ids.as_bytes()).context("read the networks that version 2 of HNS lists")?;
     Ok(Some(ids.into_iter().map(|id| id.to_lowercase()).collect()))
 }
 
