@@ -167,10 +167,12 @@ pub fn only_in_cni(conf: &CniConf) -> Vec<Found> {
     if !matches!(conf.log_level.to_lowercase().as_str(), "" | "info") {
         fields.push(("windowsNodes.cniLogLevel", conf.log_level.to_lowercase()));
     }
-    // Keys that the plugin does not know have no effect.
-    let mut known = conf.clone();
+    // Keys that the plugin does not know, or ignores on Windows, have no effect. Upstream's installer in HostProcess pods
+    // writes `mtu`.
+    let mut known = CniConf { mtu: None, windows_pod_deletion_timestamp_timeout: None, ..conf.clone() };
     known.rest.clear();
     known.ipam.rest.clear();
+    (known.ipam.assign_ipv6, known.ipam.ipv6_pools) = (None, None);
     let whole = serde_json::to_value(&known).unwrap_or_default();
     let mut overrides = Map::new();
     // What is set here: the keys of the template, and those for etcd and the API group.
@@ -308,7 +310,7 @@ mod tests {
         "#);
         assert_eq!(only_in_cni(&scripts), []);
         let edited = CniConf::parse(
-            r#"{"type":"calico","mode":"","log_level":"Debug","mtu":1400,"ipam":{"type":"host-local","subnet":"usePodCidr","ipv4_pools":["w"]},"vendor":1}"#,
+            r#"{"type":"calico","mode":"","log_level":"Debug","mtu":1400,"qps":30,"ipam":{"type":"host-local","subnet":"usePodCidr","ipv4_pools":["w"]},"vendor":1}"#,
         )
         .unwrap();
         insta::assert_snapshot!(format!("{:#?}", only_in_cni(&edited)), @r#"
@@ -323,7 +325,7 @@ mod tests {
             ),
             (
                 "calicoNetwork.cniConfigOverrides",
-                "{\"mtu\":1400,\"ipam\":{\"ipv4_pools\":[\"w\"]}}",
+                "{\"qps\":30,\"ipam\":{\"ipv4_pools\":[\"w\"]}}",
             ),
         ]
         "#);

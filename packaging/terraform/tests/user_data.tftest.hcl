@@ -6,7 +6,7 @@ variables {
   spec = {
     calico        = { version = "v3.32.1" }
     kubernetes    = { serviceCIDRs = ["10.96.0.0/12"], nodeName = "$(calc)'; calc #" }
-    calicoNetwork = { backend = "vxlan", vxlan = { vxlanVNI = 5000 }, cniConfigOverrides = { mtu = 1400 } }
+    calicoNetwork = { backend = "vxlan", vxlan = { vxlanVNI = 5000 }, cniConfigOverrides = { qps = 30 } }
     platform      = { staticRules = { file = "C:\\k\\rules.json" }, preserveMetadataRoute = "auto" }
     preflight     = { remoteAccess = ["rdp", "ssh"] }
     maintenance   = null

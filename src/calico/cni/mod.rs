@@ -20,12 +20,17 @@ use crate::values::WinPath;
 pub(super) const TEMPLATE: &str = include_str!("../../../templates/cni.conf.json");
 
 /// Keys that other parts of the installation rely on, each with the setting that changes it, if there is one.
-const FIXED: [(&str, Option<&str>); 5] = [
-    ("name", None),
-    ("type", None),
-    ("mode", Some("calicoNetwork.backend")),
-    ("vxlan_vni", Some("calicoNetwork.vxlan.vxlanVNI")),
-    ("datastore_type", Some("datastore.type")),
+const FIXED: [(&str, Option<&str>); 10] = [
+    ("/name", None),
+    ("/type", None),
+    ("/calico_api_group", None),
+    ("/windows_use_single_network", None),
+    ("/mode", Some("calicoNetwork.backend")),
+    ("/vxlan_vni", Some("calicoNetwork.vxlan.vxlanVNI")),
+    ("/vxlan_mac_prefix", Some("calicoNetwork.vxlan.vxlanMACPrefix")),
+    ("/nodename", Some("kubernetes.nodeName")),
+    ("/datastore_type", Some("datastore.type")),
+    ("/ipam/type", Some("calicoNetwork.ipam.type")),
 ];
 
 /// The CNI configuration of the settings, with `cni.overrides` merged over it. `kubeconfig` is the path of the node's
@@ -34,7 +39,7 @@ const FIXED: [(&str, Option<&str>); 5] = [
 /// # Errors
 /// When the version is not supported, or the merged document is not one that the plugin accepts.
 pub fn render(settings: &Settings, kubeconfig: Option<&WinPath>) -> Result<Vec<u8>> {
-    let conf = overridden(fill(settings, kubeconfig)?, &settings.cni.overrides)?;
+    let conf = overridden(fill(settings, kubeconfig)?, settings)?;
     let mut bytes = serde_json::to_vec_pretty(&conf).context("write the CNI configuration")?;
     bytes.push(b'\n');
     Ok(bytes)
@@ -96,7 +101,24 @@ fn policies(settings: &Settings) -> Vec<EndpointPolicy> {
     std::iter::once(nat).chain(routes).collect()
 }
 
-fn overridden(conf: CniConf, overrides: &Value) -> Result<CniConf> {
+/// A key of the overrides that has no effect on this node, and why.
+fn without_effect(conf: &CniConf, runtime: RuntimeKind) -> Option<(&'static str, &'static str)> {
+    const IPV6: &str = "Calico does not support IPv6 on Windows";
+    let ipam = &conf.ipam;
+    let docker_alone = conf.windows_pod_deletion_timestamp_timeout.is_some() && runtime == RuntimeKind::Containerd;
+    [
+        // cni-plugin/pkg/dataplane/windows of projectcalico/calico does not read it.
+        (conf.mtu.is_some(), "mtu", "the plugin ignores it on Windows"),
+        (ipam.assign_ipv6.as_deref() == Some("true"), "ipam.assign_ipv6", IPV6),
+        (ipam.ipv6_pools.as_ref().is_some_and(|pools| !pools.is_empty()), "ipam.ipv6_pools", IPV6),
+        (docker_alone, "windows_pod_deletion_timestamp_timeout", "it concerns only pods of Docker"),
+    ]
+    .into_iter()
+    .find_map(|(is_given, key, why)| is_given.then_some((key, why)))
+}
+
+fn overridden(conf: CniConf, settings: &Settings) -> Result<CniConf> {
+    let overrides = &settings.cni.overrides;
     let refuse = |what: String| Fault::new(Exit::InvalidConfig, "CniConfigOverrides", what);
     match overrides {
         Value::Null => return Ok(conf),
@@ -107,7 +129,8 @@ fn overridden(conf: CniConf, overrides: &Value) -> Result<CniConf> {
     let mut after = before.clone();
     merge(&mut after, overrides);
     for (key, setting) in FIXED {
-        if before.get(key) != after.get(key) {
+        if before.pointer(key) != after.pointer(key) {
+            let key = dotted(key);
             let fault = refuse(format!(
                 "cniConfigOverrides cannot change `{key}`, which other parts of the installation rely on"
             ));
@@ -125,9 +148,13 @@ fn overridden(conf: CniConf, overrides: &Value) -> Result<CniConf> {
             .hint("check the spelling; keys are case-sensitive")
             .into());
     }
+    if let Some((key, why)) = without_effect(&merged, settings.runtime) {
+        return Err(refuse(format!("cniConfigOverrides has `{key}`, which has no effect: {why}"))
+            .hint(format!("remove `{key}` from cniConfigOverrides"))
+            .into());
+    }
     let empty = |key: &str| after.pointer(key).is_none_or(|value| value.as_str().is_some_and(str::is_empty));
-    if let Some(key) = ["/cniVersion", "/ipam/type", "/policy/type", "/vxlan_mac_prefix"].into_iter().find(|k| empty(k))
-    {
+    if let Some(key) = ["/cniVersion", "/policy/type"].into_iter().find(|key| empty(key)) {
         return Err(refuse(format!("cniConfigOverrides remove `{}`, which is required", dotted(key))).into());
     }
     Ok(merged)
@@ -261,7 +288,7 @@ mod tests {
             json!({ "name": "Other" }),
             json!({ "mtu": "big" }),
             json!({ "ipam": { "typ": "host-local" } }),
-            json!({ "ipam": null }),
+            json!({ "policy": null }),
         ]
         .map(refused);
         insta::assert_snapshot!(refusals.join("\n"), @r#"
@@ -270,7 +297,71 @@ mod tests {
         cniConfigOverrides cannot change `name`, which other parts of the installation rely on (remove `name` from cniConfigOverrides)
         cniConfigOverrides result in an invalid CNI configuration: invalid type: string "big", expected u32 ()
         cniConfigOverrides has `ipam.typ`, which Calico's CNI plugin does not know (check the spelling; keys are case-sensitive)
-        cniConfigOverrides remove `ipam.type`, which is required ()
+        cniConfigOverrides remove `policy.type`, which is required ()
         "#);
+    }
+
+    /// The settings refuse some of these values, and other parts read the settings.
+    #[test]
+    fn a_setting_is_not_changed_behind_its_back() {
+        let refusals = [
+            json!({ "windows_use_single_network": false }),
+            json!({ "windows_use_single_network": null }),
+            json!({ "ipam": { "type": "host-local" } }),
+            json!({ "ipam": null }),
+            json!({ "vxlan_mac_prefix": "0E2A" }),
+            json!({ "nodename": "another" }),
+            json!({ "calico_api_group": "projectcalico.org/v3" }),
+        ]
+        .map(refused);
+        insta::assert_snapshot!(refusals.join("\n"), @r#"
+        cniConfigOverrides cannot change `windows_use_single_network`, which other parts of the installation rely on (remove `windows_use_single_network` from cniConfigOverrides)
+        cniConfigOverrides cannot change `windows_use_single_network`, which other parts of the installation rely on (remove `windows_use_single_network` from cniConfigOverrides)
+        cniConfigOverrides cannot change `ipam.type`, which other parts of the installation rely on (set calicoNetwork.ipam.type instead)
+        cniConfigOverrides cannot change `ipam.type`, which other parts of the installation rely on (set calicoNetwork.ipam.type instead)
+        cniConfigOverrides cannot change `vxlan_mac_prefix`, which other parts of the installation rely on (set calicoNetwork.vxlan.vxlanMACPrefix instead)
+        cniConfigOverrides cannot change `nodename`, which other parts of the installation rely on (set kubernetes.nodeName instead)
+        cniConfigOverrides cannot change `calico_api_group`, which other parts of the installation rely on (remove `calico_api_group` from cniConfigOverrides)
+        "#);
+    }
+
+    #[test]
+    fn what_has_no_effect_on_windows_is_refused_with_its_reason() {
+        let refusals = [
+            json!({ "mtu": 1400 }),
+            json!({ "ipam": { "assign_ipv6": "true" } }),
+            json!({ "ipam": { "ipv6_pools": ["fd00::/64"] } }),
+            json!({ "windows_pod_deletion_timestamp_timeout": 600 }),
+        ]
+        .map(refused);
+        insta::assert_snapshot!(refusals.join("\n"), @r#"
+        cniConfigOverrides has `mtu`, which has no effect: the plugin ignores it on Windows (remove `mtu` from cniConfigOverrides)
+        cniConfigOverrides has `ipam.assign_ipv6`, which has no effect: Calico does not support IPv6 on Windows (remove `ipam.assign_ipv6` from cniConfigOverrides)
+        cniConfigOverrides has `ipam.ipv6_pools`, which has no effect: Calico does not support IPv6 on Windows (remove `ipam.ipv6_pools` from cniConfigOverrides)
+        cniConfigOverrides has `windows_pod_deletion_timestamp_timeout`, which has no effect: it concerns only pods of Docker (remove `windows_pod_deletion_timestamp_timeout` from cniConfigOverrides)
+        "#);
+        let mut docker = settings("v3.30.3");
+        docker.runtime = RuntimeKind::Docker;
+        docker.cni.overrides = json!({ "windows_pod_deletion_timestamp_timeout": 60, "ipam": { "assign_ipv6": "false", "ipv6_pools": [] } });
+        assert_eq!(rendered(&docker).windows_pod_deletion_timestamp_timeout, Some(60));
+    }
+
+    /// Every key of the plugin that nothing else decides is written as it is given.
+    #[test]
+    fn every_other_key_of_the_plugin_is_written() {
+        let mut settings = settings("v3.30.3");
+        let given = json!({
+            "log_file_path": "c:/cni.log", "log_file_max_size": 100, "log_file_max_age": 30, "log_file_max_count": 10,
+            "windows_disable_default_deny_all_policy": true, "nodename_file_optional": true, "qps": 20, "burst": 40,
+            "ipam_lock_file": "D:/ipam.lock", "feature_control": { "ip_addrs_no_ipam": true },
+            "readiness_gates": ["http://localhost:9099/readiness"], "capabilities": { "dns": false },
+            "windows_loopback_DSR": true, "nodename_file": "c:/nodename", "cniVersion": "1.0.0",
+            "ipam": { "assign_ipv4": "true", "ipv4_pools": ["windows"] }, "policies": [],
+        });
+        settings.cni.overrides = given.clone();
+        let mut written = serde_json::to_value(rendered(&settings)).unwrap();
+        let before = written.clone();
+        merge(&mut written, &given);
+        assert_eq!(written, before);
     }
 }

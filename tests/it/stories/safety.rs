@@ -55,7 +55,7 @@ fn a_restart_of_windows_withdraws_the_cni_configuration_until_calico_runs_again(
     let published = std::fs::read(&conf).unwrap();
     lab.start_program(r"C:\Program Files\containerd\cni\bin\calico-ipam.exe");
     let exit = if cfg!(windows) { 1641 } else { 1641 & 0xFF };
-    let elsewhere = r#"--set windowsNodes.cniBinDir=C:\cni\bin --set calicoNetwork.cniConfigOverrides={"mtu":1400}"#;
+    let elsewhere = r#"--set windowsNodes.cniBinDir=C:\cni\bin --set calicoNetwork.cniConfigOverrides={"qps":30}"#;
     let _restarts = lab.run(&format!("reconfigure -y {elsewhere} --set reboot.policy=now")).exits(exit);
     let newer = std::fs::read(conf.with_extension("conf.withdrawn")).unwrap();
     assert!(!conf.exists() && newer != published);
