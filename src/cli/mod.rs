@@ -218,7 +218,12 @@ mod tests {
     use anyhow::Error;
 
     use super::*;
+    use crate::agent::supervise::Timing;
     use crate::counted;
+    use crate::node::Node as _;
+    use crate::node::sandbox::SandboxNode;
+    use crate::run::drift::of_last_run;
+    use crate::values::WinPath;
 
     /// What a command reads more than once, and how often.
     type Exceptions = &'static [(&'static str, usize)];
@@ -285,6 +290,27 @@ mod tests {
         let cli = Cli::from_arg_matches(&matches).unwrap();
         let mut app = App::new(cli.global.clone(), Reporter::new(cli.global.style(), &app::run_id()), words);
         dispatch(cli.verb, &mut app)
+    }
+
+    /// What CalicoNode asks every ten minutes.
+    #[test]
+    fn drift_is_what_differs_from_the_last_run_and_is_no_question_during_a_trial() {
+        const CONF: &str = r"C:\Program Files\containerd\cni\conf\10-calico.conf";
+        let folder = tempfile::tempdir().unwrap();
+        let sandbox = folder.path().join("node");
+        drop(run("install", &sandbox).unwrap());
+        let mut node = SandboxNode::open(&sandbox).unwrap();
+        let conf = node.disk(&WinPath::known(CONF));
+        assert_eq!(of_last_run(&mut node).unwrap(), [""; 0]);
+        std::fs::write(&conf, "{}").unwrap();
+        assert_eq!(of_last_run(&mut node).unwrap(), [format!("file {CONF}")]);
+        assert_eq!(std::fs::read(&conf).unwrap(), b"{}", "it is not repaired");
+        drop(run("repair", &sandbox).unwrap());
+
+        drop(run("reconfigure --set services.felixLogSeverity=debug --mode try", &sandbox).unwrap());
+        std::fs::write(&conf, "{}").unwrap();
+        assert_eq!(of_last_run(&mut node).unwrap(), [""; 0], "the trial is still to be confirmed");
+        assert_eq!(Timing::default().drift.as_secs(), 600);
     }
 
     #[test]

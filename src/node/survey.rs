@@ -251,6 +251,20 @@ mod tests {
     use std::net::TcpListener;
 
     use super::*;
+    use crate::node::sandbox::SandboxNode;
+
+    #[test]
+    fn a_policy_that_ignores_the_machines_own_rules_is_named_by_its_profile() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut node = SandboxNode::open(dir.path()).unwrap();
+        assert_eq!(own_rules_ignored(&node).unwrap(), [""; 0]);
+        for (profile, merges) in [("DomainProfile", 1), ("StandardProfile", 0), ("PublicProfile", 0)] {
+            let key = format!(r"SOFTWARE\Policies\Microsoft\WindowsFirewall\{profile}");
+            let id = Id::RegValue { key, name: "AllowLocalPolicyMerge".into() };
+            node.put(&id, Some(&State::RegValue(RegValue::Dword(merges)))).unwrap();
+        }
+        assert_eq!(own_rules_ignored(&node).unwrap(), ["Private", "Public"]);
+    }
 
     /// The whole of 127.0.0.0/8 is this machine, so these are two of its addresses.
     #[test]

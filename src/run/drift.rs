@@ -14,7 +14,7 @@ use crate::plan::Step;
 ///
 /// # Errors
 /// When a record of ours cannot be read, or the node not be looked at.
-pub(super) fn of_last_run(node: &mut dyn Node) -> Result<Vec<String>> {
+pub(crate) fn of_last_run(node: &mut dyn Node) -> Result<Vec<String>> {
     let standing = Standing::load(node)?;
     let changes = lock::holder(node).is_some() || standing.journal.is_some() || Trial::load(node)?.is_some();
     match standing.receipt().filter(|_| !changes) {

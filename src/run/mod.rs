@@ -13,7 +13,7 @@ mod ctrl_c;
 mod datastore;
 pub(crate) mod detach;
 pub(crate) mod drain;
-mod drift;
+pub(crate) mod drift;
 mod ending;
 mod engine;
 mod event_log;

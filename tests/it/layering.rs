@@ -230,6 +230,14 @@ fn no_cycle_of_files_is_larger_than_a_module_and_its_children() {
     assert!(circles.is_empty(), "these files use each other:\n{}", circles.join("\n"));
 }
 
+/// What Wine does otherwise is the concern of the tests and their DLLs.
+#[test]
+fn the_product_knows_nothing_of_wine() {
+    let knows =
+        |(path, text): (String, String)| without_comments(&text).1.to_lowercase().contains("wine").then_some(path);
+    assert_eq!(product().into_iter().filter_map(knows).collect::<Vec<_>>(), [""; 0]);
+}
+
 #[test]
 fn every_module_of_the_tests_is_compiled() {
     for (folder, main) in [("tests/it", "tests/it/main.rs"), ("tests/windows", "tests/windows/main.rs")] {

@@ -235,3 +235,76 @@ fn lists(model: &Model, objects: bool) -> Value {
     };
     model.networks.iter().filter_map(of).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    macro_rules! recorded {
+        ($name:literal) => {
+            serde_json::from_str::<Value>(include_str!(concat!(
+                env!("CARGO_MANIFEST_DIR"),
+                "/tests/fixtures/hns/",
+                $name
+            )))
+            .unwrap()
+        };
+    }
+
+    /// The keys of what is shown that no record has, or has with another type.
+    fn made_up(place: &str, shown: &Value, records: &[&Value], found: &mut Vec<String>) {
+        let alike = |record: &&&Value| std::mem::discriminant(**record) == std::mem::discriminant(shown);
+        let records: Vec<&Value> = records.iter().filter(alike).copied().collect();
+        match shown {
+            _ if records.is_empty() => found.push(format!("{place}: {shown}")),
+            Value::Object(fields) => {
+                for (key, value) in fields {
+                    let known: Vec<&Value> = records.iter().filter_map(|record| record.get(key)).collect();
+                    made_up(&format!("{place}/{key}"), value, &known, found);
+                }
+            }
+            Value::Array(all) => {
+                let known: Vec<&Value> = records.iter().filter_map(|record| record.as_array()).flatten().collect();
+                // Of a list that was always empty only that it is one is known.
+                for one in all.iter().filter(|_| !known.is_empty()) {
+                    let alike: Vec<&Value> =
+                        known.iter().filter(|known| known["Type"] == one["Type"]).copied().collect();
+                    made_up(&format!("{place}/{}", one["Type"].as_str().unwrap_or_default()), one, &alike, found);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn what_a_sandbox_shows_of_hns_has_keys_and_types_that_were_recorded() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut model = SandboxNode::open(dir.path()).unwrap().model().unwrap();
+        let calico = r#"{id: 0a, kind: Overlay, subnet: 192.168.0.0/26, gateway: 192.168.0.1, vsid: 4096,
+            adapter: Ethernet, managementIp: 10.20.0.21, policies: [{Type: HostRoute}], endpoints: {
+            Calico_ep: {ip: 192.168.0.2, mac: 00-15-5D-00-00-02, remote: true, policies: [{Type: PA, PA: 10.20.0.21}]},
+            web: {ip: 192.168.0.5, mac: 0E-2A-C0-A8-00-05, container: 3f2c}}}"#;
+        model.networks.insert(Name::new("Calico"), serde_yaml::from_str(calico).unwrap());
+        let remote = recorded!("v1-endpoint-overlay-remote.5.1.json");
+        let pod = recorded!("v1-endpoint-pod.9.5.partial.json");
+        let list = recorded!("v1-policylist-elb-dsr.15.0.partial.json");
+        let networks = [
+            recorded!("v1-networks.9.2.json")["Output"].clone(),
+            Value::Array(vec![
+                recorded!("v1-network-Calico-overlay.9.5.partial.json"),
+                recorded!("v1-network-overlay.15.0.partial.json"),
+            ]),
+        ];
+        let networks: Vec<&Value> = networks.iter().flat_map(|list| list.as_array().unwrap()).collect();
+        let mut found = Vec::new();
+        for (path, records) in
+            [("networks", networks), ("endpoints", vec![&remote, &pod]), ("policylists", vec![&list])]
+        {
+            let shown = hns(&model, path, &[]).unwrap();
+            let shown = shown.as_array().unwrap();
+            assert!(!shown.is_empty(), "{path}");
+            shown.iter().for_each(|one| made_up(path, one, &records, &mut found));
+        }
+        assert!(found.is_empty(), "{}", found.join("\n"));
+    }
+}

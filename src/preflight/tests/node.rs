@@ -180,6 +180,28 @@ fn with_bgp_the_adapter_of_vxlan_does_not_matter() {
     assert_eq!(found(Backend::Vxlan)[0], CheckStatus::Fail);
 }
 
+/// microsoft/SDN 300, 269, 532, rke2 3515: HNS answers 0x803B0006, with or without the adapter's name.
+#[test]
+fn an_adapter_whose_virtual_switch_another_product_has_is_not_available() {
+    let found = |name: &str, kind: &str, adapter: &str| {
+        let report = report(|scene| {
+            survey_of(scene).networks = [(name.into(), kind.into())].into();
+            scene.node.adapters[0].name = adapter.into();
+        });
+        check(&report, "AdapterAvailable").status
+    };
+    for kind in ["Transparent", "l2bridge", "L2Tunnel"] {
+        assert_eq!(found("vendor", kind, "Ethernet"), CheckStatus::Fail, "{kind}");
+    }
+    assert_eq!(
+        found("vendor", "Overlay", "vEthernet (Ethernet)"),
+        CheckStatus::Ok,
+        "HNS shares the switch of overlays"
+    );
+    assert_eq!(found("External", "L2Bridge", "vEthernet (Ethernet)"), CheckStatus::Ok, "Calico's own");
+    assert_eq!(found("nat", "NAT", "vEthernet (SET)"), CheckStatus::Fail, "a switch of Hyper-V, or a team");
+}
+
 /// Told by SIG Windows, for overlay networks only.
 #[test]
 fn server_2025_gets_a_warning_about_overlay_networks_with_its_source() {

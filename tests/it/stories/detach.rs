@@ -1,10 +1,11 @@
 //! Runs without their caller: detached ones, and those whose caller closes the pipe or dies.
 
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use calicoctl_win::node::sandbox::model::Name;
 use serde_json::{Value, json};
 
 use crate::lab::{Lab, Output};
@@ -168,6 +169,40 @@ fn a_run_continues_when_its_output_is_closed() {
         drop(child.stderr.take());
         assert_eq!(child.wait().unwrap().code(), Some(0), "{format}");
         assert_eq!(vsid(&lab), 5000, "{format}");
+    }
+}
+
+/// A session whose network the vSwitch has just taken reads nothing: its pipe is full, and a change must not wait for it
+/// with the services down.
+#[test]
+fn a_change_is_made_although_nobody_reads_its_output() {
+    for format in ["text", "ndjson"] {
+        let lab = Lab::installed();
+        let (mut reader, mut writer) = std::io::pipe().unwrap();
+        let mut command = lab.command(&format!("{VNI} -v -o {format} --sandbox node"));
+        let mut child = command.stdout(writer.try_clone().unwrap()).stderr(Stdio::null()).spawn().unwrap();
+        drop(command);
+        // More than a pipe holds.
+        let filler = std::thread::spawn(move || drop(writer.write_all(&[b'\n'; 1 << 20])));
+        let is_made = || {
+            let model = lab.model();
+            let runs = ["CalicoNode", "CalicoFelix"].map(|name| model.services[&Name::new(name)].pid.is_some());
+            let vsid = model.networks.get(&Name::new("Calico")).and_then(|network| network.vsid);
+            let cordoned = lab.object("nodes", "win-a1").unwrap()["spec"]["unschedulable"] == true;
+            (vsid, runs, cordoned) == (Some(5000), [true; 2], false)
+        };
+        let begun = Instant::now();
+        while !is_made() {
+            assert!(begun.elapsed() < Duration::from_secs(120), "{format}: nothing was made");
+            assert_eq!(child.try_wait().unwrap(), None, "{format}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let mut said = String::new();
+        reader.read_to_string(&mut said).unwrap();
+        filler.join().unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(0), "{format}: {said}");
+        let last = said.lines().rfind(|line| !line.is_empty()).unwrap();
+        assert!(last.contains("result"), "{format}: the result is told: {last}");
     }
 }
 

@@ -359,12 +359,15 @@ fn kube_proxy_in_a_pod_is_re_created_for_another_network_however_the_run_ends() 
     let after = kube_proxy_pods(&lab);
     assert!(after.len() == 1 && after != before, "{before:?} {after:?}");
 
-    for after in ["resume -y", "resume -y --undo"] {
-        let lab = there.copy();
-        let _killed = lab.fails_at("put network Calico#1=exit-after", VNI).exits(137);
-        let _done = lab.run(after).exits(0);
-        let found = kube_proxy_pods(&lab);
-        assert!(found.len() == 1 && found != before, "{after}: {before:?} {found:?}");
+    // The pod is deleted right after node startup succeeded.
+    for at in ["put network Calico#1=exit-after", "api DELETE /api/v1/namespaces/kube-system/pods/*#1=exit-before"] {
+        for after in ["resume -y", "resume -y --undo"] {
+            let lab = there.copy();
+            let _killed = lab.fails_at(at, VNI).exits(137);
+            let _done = lab.run(after).exits(0);
+            let found = kube_proxy_pods(&lab);
+            assert!(found.len() == 1 && found != before, "{at}, then {after}: {before:?} {found:?}");
+        }
     }
 
     let failed = there.fails_at("put running CalicoFelix#2=fail", &format!("{VNI} -o json")).exits(9).json();

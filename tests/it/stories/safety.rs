@@ -94,6 +94,24 @@ mod others_may_write {
         assert!(!again.stderr.contains("FolderMadeSafe") && !again.stdout.contains("FolderMadeSafe"), "{again:?}");
     }
 
+    /// Between the look at it and its creation for the lock, another account makes it.
+    #[test]
+    fn a_state_folder_that_somebody_made_since_the_look_is_not_used() {
+        let lab = Lab::node();
+        lab.edit_yaml(|yaml| {
+            let theirs = r"  C:\ProgramData\calicoctl-win: O:BAD:PAI(A;OICI;FA;;;SY)(A;OICI;FA;;;WD)";
+            format!("{yaml}\nacls:\n{theirs}\n")
+        });
+        assert!(!lab.on_node("C/ProgramData/calicoctl-win").exists());
+        let refused = lab.run("install -y -o json").exits(23).json();
+        assert_eq!(
+            (&refused["error"]["id"], &refused["changed"]),
+            (&"UnsafeFolder".into(), &false.into()),
+            "{refused:#}"
+        );
+        assert!(!lab.on_node("C/CalicoWindows").exists());
+    }
+
     #[test]
     fn a_receipt_that_anybody_could_have_written_is_not_used() {
         let lab = Lab::node();

@@ -162,6 +162,22 @@ fn a_network_that_is_still_listed_is_awaited_up_to_a_limit() {
     assert!(error.starts_with("HnsStuck: delete HNS network External: HNS still lists it after 1 s"), "{error}");
 }
 
+/// An endpoint may take HNS two minutes, and Calico's own mutex is held for all of them.
+#[test]
+fn many_slow_endpoints_have_one_limit() {
+    let Some(machine) = machine() else { return };
+    put("External", &external()).unwrap();
+    let id = external_id();
+    let leaked =
+        |n: i32| format!("{{\"ID\":\"e{n}\",\"Name\":\"leaked-{n}\",\"VirtualNetwork\":\"{id}\",\"State\":4}}\n");
+    machine.write("hns.endpoints", &(0..12).map(leaked).collect::<String>());
+    machine.write("hns.faults", "0 -1 DELETE /endpoints delay 1000\n");
+    let error = said(remove("External").map(drop));
+    assert!(error.starts_with("HnsStuck: "), "{error}");
+    let asked = changes(&machine);
+    assert!(asked.len() < 8 && !asked.iter().any(|line| line.starts_with("DELETE /networks")), "{asked:?}");
+}
+
 #[test]
 fn an_address_that_does_not_return_is_told() {
     let Some(machine) = machine() else { return };
