@@ -10,6 +10,16 @@ use crate::values::{NodeName, has_login, may_be_secret};
 const API_VERSION: &str = "calicoctl-win/v1alpha1";
 const KIND: &str = "NodeInstallation";
 
+/// Variables of Calico that a field decides, which other parts of the installation read: the HNS network, the routes of
+/// Felix and the checks would differ.
+const OF_FIELDS: [(&str, &str); 5] = [
+    ("VXLAN_VNI", "calicoNetwork.vxlan.vxlanVNI"),
+    ("FELIX_VXLANVNI", "calicoNetwork.vxlan.vxlanVNI"),
+    ("CALICO_NETWORKING_BACKEND", "calicoNetwork.backend"),
+    ("NODENAME", "kubernetes.nodeName"),
+    ("FELIX_FELIXHOSTNAME", "kubernetes.nodeName"),
+];
+
 /// Every contradiction in the config.
 pub fn check(layered: &Layered) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -43,6 +53,9 @@ pub fn check(layered: &Layered) -> Vec<Finding> {
     for (name, value) in spec.services.extra_env.iter().flatten() {
         if name.is_empty() || name.contains(['=', '\0']) {
             wrong("spec.services.extraEnv", format!("`{name}` cannot be the name of an environment variable"));
+        }
+        if let Some((_, field)) = OF_FIELDS.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)) {
+            wrong("spec.services.extraEnv", format!("`{name}` is decided by spec.{field}: set that instead"));
         }
         if may_be_secret(name) || has_login(value) {
             let problem = format!(

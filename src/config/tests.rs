@@ -280,6 +280,7 @@ fn fields_that_contradict_each_other_are_refused() {
         "calicoNetwork: {backend: vxlan, ipam: {type: host-local}}",
         "calicoNetwork: {backend: windows-bgp, ipam: {type: host-local}}",
         "services: {extraEnv: {ETCD_PASSWORD: hunter2, HTTPS_PROXY: 'http://joe:hunter2@proxy:3128', NO_PROXY: a.test}}",
+        "services: {extraEnv: {felix_vxlanvni: 5000, CALICO_NETWORKING_BACKEND: none, NODENAME: a}}",
         "calico: {source: {type: mirror}}",
         "calico: {source: {type: bundle}}",
         "calico: {source: {path: 'C:\\c.zip', urlTemplate: 'https://m/c.zip'}}",
@@ -303,6 +304,9 @@ fn fields_that_contradict_each_other_are_refused() {
     2:54: spec.calicoNetwork.ipam.type: the backend windows-bgp needs calico-ipam: Calico's node startup makes a block for this node, which it cannot with host-local
     2:40: spec.services.extraEnv: `ETCD_PASSWORD` may be a secret, which config.ps1 and services.json would have in clear: for etcd, use a client certificate (datastore.etcd)
       node.yaml:2:40: spec.services.extraEnv: `HTTPS_PROXY` may be a secret, which config.ps1 and services.json would have in clear: for etcd, use a client certificate (datastore.etcd)
+    2:74: spec.services.extraEnv: `CALICO_NETWORKING_BACKEND` is decided by spec.calicoNetwork.backend: set that instead
+      node.yaml:2:74: spec.services.extraEnv: `NODENAME` is decided by spec.kubernetes.nodeName: set that instead
+      node.yaml:2:74: spec.services.extraEnv: `felix_vxlanvni` is decided by spec.calicoNetwork.vxlan.vxlanVNI: set that instead
     2:27: spec.calico.source.urlTemplate: the source type mirror needs the URL of the mirror
     2:27: spec.calico.source.path: the source types bundle and directory need a path
     2:52: spec.calico.source.urlTemplate: set a path or a URL for the release, not both
