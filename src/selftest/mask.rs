@@ -93,10 +93,14 @@ impl Mask {
     /// Text of ours, without the addresses in it and without the names that HNS said before.
     pub fn text(&mut self, text: &str) -> String {
         let mut plain = self.addresses(text);
-        for (original, stand_in) in &self.known {
-            // A short name may be part of any word.
-            if stand_in.starts_with("<name") && original.len() > 3 {
+        for (original, stand_in) in self.known.iter().filter(|(_, stand_in)| stand_in.starts_with("<name")) {
+            if original.len() > 3 {
                 plain = plain.replace(original.as_str(), stand_in);
+            } else if original.chars().any(char::is_alphabetic)
+                && let Ok(word) = Regex::new(&format!(r"\b{}\b", regex::escape(original)))
+            {
+                // A short name may be part of any word.
+                plain = word.replace_all(&plain, regex::NoExpand(stand_in)).into_owned();
             }
         }
         plain
@@ -181,6 +185,8 @@ mod tests {
         ]
         "#);
         assert_eq!(mask.text("corp-switch has 10.1.36.50"), "<name 1> has <ip 1>");
+        assert_eq!(mask.stand_in("name", "Lab"), "<name 4>");
+        assert_eq!(mask.text("adapter Lab, Laboratory"), "adapter <name 4>, Laboratory");
         assert_eq!(mask.text("O:BAD:(A;;FA;;;S-1-5-21-1-2-3-1001)"), "O:BAD:(A;;FA;;;<sid 1>)");
     }
 }

@@ -156,6 +156,7 @@ pub fn run(context: &mut TestContext<'_>, reach: Reach, tell: &mut dyn FnMut(&Ro
     }
     let left = if reach > Reach::Reads { cleanup::rest(context) } else { Vec::new() };
     let hns = std::mem::take(&mut context.said);
+    let [removed, left] = [removed, left].map(|all| all.iter().map(|text| mask.text(text)).collect());
     SelftestReport::new(&context.facts, reach, reports, hns, removed, left)
 }
 

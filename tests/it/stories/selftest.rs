@@ -219,6 +219,15 @@ fn names_and_addresses_are_masked_in_everything_that_hns_said() {
     for secret in ["vendor", "10.1.0", "10.30.0", "00-15-5D", "0B7A4A2C", "3f2c9d"] {
         assert!(!report.to_string().to_lowercase().contains(&secret.to_lowercase()), "{secret} in {report:#}");
     }
+
+    // The adapter is in what could not be removed, and in what the next run removes.
+    let lab = node();
+    let stays = all_rows(&lab, "put adapter Lab#2+=fail").exits(3).json();
+    let removed = lab.run("selftest -o json").exits(0).json();
+    for (list, report) in [(&stays["left"], &stays), (&removed["removed"], &removed)] {
+        assert!(list.to_string().contains("adapter <name "), "{list}");
+        assert!(!report.to_string().contains("Lab"), "{report:#}");
+    }
 }
 
 #[test]
