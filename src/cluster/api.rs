@@ -543,7 +543,11 @@ impl Api {
     async fn asked(&self, client: &Client, call: &Call) -> Result<Answer, kube::Error> {
         let (head, body) = send(client, call).await?.into_parts();
         self.note_time(&head.headers);
-        let body = Limited::new(body, MOST_BYTES).collect().await.map_err(kube::Error::Service)?.to_bytes().to_vec();
+        let (mut rest, mut body) = (Limited::new(body, MOST_BYTES), Vec::new());
+        while let Some(frame) = rest.frame().await {
+            // Copied as it comes, so that a large response is in memory once.
+            body.extend_from_slice(frame.map_err(kube::Error::Service)?.data_ref().map_or(&[], |data| data));
+        }
         Ok(Answer { status: head.status.as_u16(), headers: head.headers, body })
     }
 

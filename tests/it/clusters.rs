@@ -291,6 +291,52 @@ fn make_executable(file: &Path) {
     std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
+/// Nodes have little memory to spare, and a list of large pods has megabytes.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_large_answer_is_in_memory_once() {
+    use std::io::{BufRead as _, BufReader, Write as _};
+
+    const LARGE: usize = 60 << 20;
+    let lab = Lab::new();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let kubeconfig = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "tests",
+        "clusters": [{ "name": "tests", "cluster": { "server": format!("http://{}", listener.local_addr().unwrap()) } }],
+        "users": [{ "name": "user", "user": { "token": "open" } }],
+        "contexts": [{ "name": "tests", "context": { "cluster": "tests", "user": "user" } }],
+    });
+    lab.write("plain.yaml", kubeconfig.to_string());
+    let version = r#"{"major":"1","minor":"34","gitVersion":"v1.34.1","more":""#;
+    let large = format!("{version}{}\"}}", "x".repeat(LARGE - version.len() - 2));
+    let mut command = lab.command("cluster check --kubeconfig plain.yaml -o json");
+    let mut child = command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap();
+    let status = format!("/proc/{}/status", child.id());
+    // The most memory that it had when it made a request after the answer.
+    let (mut most, mut answered) = (0, false);
+    listener.set_nonblocking(true).unwrap();
+    while child.try_wait().unwrap().is_none() {
+        let Ok((mut stream, _)) = listener.accept() else {
+            std::thread::yield_now();
+            continue;
+        };
+        stream.set_nonblocking(false).unwrap();
+        let mut lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
+        let asked = lines.next().unwrap_or_default();
+        while lines.next().is_some_and(|line| !line.is_empty()) {}
+        let now = std::fs::read_to_string(&status).unwrap_or_default();
+        let peak = now.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse().ok());
+        most = most.max(if answered { peak.unwrap_or(0_usize) << 10 } else { 0 });
+        let body = if asked.starts_with("GET /version ") { large.as_str() } else { "{}" };
+        answered |= body.len() == LARGE;
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n";
+        let _it_may_have_enough =
+            write!(stream, "{head}content-length: {}\r\n\r\n{body}", body.len()).and_then(|()| stream.flush());
+    }
+    assert!(most > LARGE, "no request came after the answer: {most}");
+    assert!(most < LARGE * 2, "{} MiB", most >> 20);
+}
+
 /// So a plugin cannot outlive its limit, also if its credentials expire during a run.
 #[cfg(target_os = "linux")]
 #[test]
