@@ -609,6 +609,25 @@ mod tests {
         }
     }
 
+    /// The API server was not asked.
+    #[cfg(unix)]
+    #[test]
+    fn a_plugin_that_hangs_when_its_token_expires_is_named_and_not_the_server() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let ran = dir.path().join("ran").display().to_string();
+        let once = format!("test -e {ran} && exec sleep 600; : > {ran}; echo '{{\"status\":{{\"token\":\"open\"}}}}'");
+        let args = serde_json::to_string(&["-c", &once]).unwrap();
+        let user = format!("exec: {{apiVersion: v1, command: /bin/sh, args: {args}, interactiveMode: Never}}");
+        let access = choose("the kubeconfig", &kubeconfig(SERVER, &user), Path::new(""), None, false).unwrap();
+        let limits = Limits::within(Duration::from_secs(30));
+        let session = access.session_within(Duration::from_secs(3), None, limits, runtime.handle()).unwrap();
+        session.expire();
+        let no = runtime.block_on(session.client()).err().unwrap();
+        assert_eq!(no.what, "the kubeconfig's exec plugin `/bin/sh` returned no credentials within 3 s");
+        assert_eq!(no.fault().id, "ClusterLogin");
+    }
+
     /// With `--no-input`, and without a terminal.
     #[test]
     fn a_plugin_asks_only_if_the_user_may_be_asked() {
