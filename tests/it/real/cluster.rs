@@ -39,7 +39,7 @@ static TURN: Mutex<()> = Mutex::new(());
 pub struct RealCluster {
     pub server: ApiServer,
     pub lab: Lab,
-    kind: Kind,
+    pub kind: Kind,
     _turn: MutexGuard<'static, ()>,
 }
 

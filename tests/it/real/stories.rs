@@ -6,8 +6,17 @@ use super::audit::{are_modest, counted};
 use super::cluster::{Kind, OPERATOR, RealCluster, V1, V3};
 
 /// The most requests of a verb.
-const MOST: [(&str, usize); 11] = [
+const MOST: [(&str, usize); 18] = [
     ("cluster check", 45),
+    ("cluster prepare", 50),
+    ("plan", 50),
+    // That changes nothing; one that does is an install, a reconfigure or an upgrade.
+    ("apply", 50),
+    // By the node's own login, as all that looks again and again.
+    ("status", 15),
+    ("repair", 15),
+    ("node cordon", 10),
+    ("node uncordon", 10),
     ("install", 60),
     ("reconfigure", 80),
     ("confirm", 10),
@@ -22,12 +31,15 @@ const MOST: [(&str, usize); 11] = [
 ];
 
 impl RealCluster {
-    /// Runs a verb as the operator, holds what it asks of the server, and returns what it printed.
+    /// Runs a verb as the operator, holds what it asks of the server, and returns what it printed. `status` asks as the
+    /// node.
     #[track_caller]
     fn does(&self, words: &str) -> String {
         let mark = self.mark();
         let output = self.run(words).exits(0);
-        let asked = self.asked_since(mark, OPERATOR);
+        let account = format!("system:serviceaccount:{}:calico-node", self.kind.namespace);
+        let asked = self.asked_since(mark, if words == "status" { &account } else { OPERATOR });
+        assert!(!asked.is_empty(), "{words}");
         are_modest(&asked);
         let (verb, most) = MOST.iter().find(|(verb, _)| words.starts_with(verb)).expect("the table has the verb");
         let counts = counted(&asked);
@@ -49,6 +61,12 @@ fn a_life(kind: Kind, first: &str) {
     cluster.does("install -y");
     assert_eq!(cluster.status()["overall"], "Healthy", "{:#}", cluster.status());
     cluster.does("preflight");
+    cluster.does("cluster prepare -c config.yaml");
+    cluster.does("plan -c config.yaml --set calicoNetwork.vxlan.vxlanVNI=5000");
+    cluster.does("apply -y -c config.yaml");
+    cluster.does("status");
+    std::fs::remove_file(cluster.lab.on_node("C/Program Files/containerd/cni/conf/10-calico.conf")).unwrap();
+    cluster.does("repair -y");
     let said: Value = serde_json::from_str(&cluster.does("diagnose --out node.zip -o json")).unwrap();
     assert_eq!(said["missing"], json!([]), "the rights are enough for all of it: {said:#}");
     for kind in ["nodes", "ippools", "felixconfigurations", "clusterinformations", "blockaffinities", "ipamblocks"] {
@@ -77,7 +95,10 @@ fn a_life(kind: Kind, first: &str) {
     cluster.does("credentials rotate -y");
     cluster.bind_pods();
     cluster.does("node drain -y");
-    let _schedulable = cluster.run("node uncordon -y").exits(0);
+    cluster.does("node uncordon -y");
+    cluster.does("node cordon -y");
+    assert!(cluster.cordoned());
+    cluster.does("node uncordon -y");
 
     cluster.bind_pods();
     cluster.does("uninstall -y --drain");
