@@ -1,6 +1,6 @@
 //! What a real cluster has after a verb, beside what the verb was asked for, and after one that did not succeed.
 
-use std::process::Command;
+use std::process::{Child, Command};
 use std::time::Duration;
 
 use calicoctl_win::cluster::Cluster;
@@ -48,6 +48,115 @@ fn a_prepared_cluster(cluster: &RealCluster) {
     let spec = cluster.server.get(FELIX)["spec"].clone();
     assert_eq!((&spec["vxlanEnabled"], &spec["vxlanPort"]), (&json!(false), &json!(4790)), "{undo}: {spec}");
     let _made = cluster.as_admin("cluster prepare --apply -y");
+}
+
+/// Refuses each change of FelixConfiguration.
+const FELIX_IS_LOCKED: &str = r#"
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: locked}
+spec:
+  matchConstraints:
+    resourceRules: [{apiGroups: [projectcalico.org], apiVersions: [v3], operations: [UPDATE], resources: [felixconfigurations]}]
+  validations: [{expression: "false"}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: locked}
+spec: {policyName: locked, validationActions: [Deny]}
+"#;
+
+/// Of two patches the second one is refused, and is made once that is possible.
+fn a_cluster_prepared_in_part(cluster: &RealCluster) {
+    let ipam = "/apis/projectcalico.org/v3/ipamconfigurations/default";
+    cluster.server.patch(ipam, &json!({ "spec": { "strictAffinity": false } }));
+    cluster.server.patch(FELIX, &json!({ "spec": { "vxlanPort": 4790 } }));
+    let is_locked =
+        || cluster.server.client().merge_patch::<_, Value>(&format!("{FELIX}?dryRun=All"), &json!({})).is_err();
+    cluster.kubectl(&["apply", "-f", "-"], FELIX_IS_LOCKED);
+    until("the policy to take effect", || is_locked().then_some(()));
+    let failed = cluster.lab.alone("cluster prepare --apply -y -o json --kubeconfig admin.yaml").exits(7).json();
+    assert_eq!(
+        (&failed["error"]["state"], &failed["changed"]),
+        (
+            &json!("1 of 2 patches was made, of ipamconfigurations.projectcalico.org default; no node was changed"),
+            &json!(true)
+        ),
+        "{failed:#}"
+    );
+    cluster.kubectl(&["delete", "-f", "-"], FELIX_IS_LOCKED);
+    until("the policy to be gone", || (!is_locked()).then_some(()));
+    let rest = cluster.as_admin("cluster prepare --apply -y");
+    assert_eq!(rest["msg"], "1 patch made", "{rest:#}");
+    let _checked = cluster.run("cluster check").exits(0);
+}
+
+/// What this program prints for Calico in kube-system are the rights that a user there needs.
+fn rights_as_printed(cluster: &RealCluster) {
+    let page = cluster.lab.bare("explain ClusterRights --calico-namespace kube-system").exits(0).stdout;
+    let manifest = &page[page.find("apiVersion:").unwrap()..];
+    let check = || cluster.run("cluster check").code;
+    assert_eq!(check(), 0);
+    cluster.kubectl(&["delete", "-f", "-"], manifest);
+    until("the user to be refused", || (check() != 0).then_some(()));
+    cluster.kubectl(&["apply", "-f", "-"], manifest);
+    until("the user to be let in", || (check() == 0).then_some(()));
+}
+
+/// A Node that was cordoned before a change stays cordoned, which is said at its end.
+fn a_node_that_was_cordoned(cluster: &RealCluster) {
+    cluster.kubectl(&["cordon", NODE], "");
+    let done = cluster.run("reconfigure -y -o json --set calicoNetwork.vxlan.vxlanVNI=5000").exits(0).json();
+    assert!(done["warnings"].to_string().contains("NodeStaysCordoned"), "{done:#}");
+    assert!(cluster.cordoned());
+    cluster.kubectl(&["uncordon", NODE], "");
+    cluster.bind_pods();
+}
+
+/// A change of the VNI that waits in its drain, for as long as nobody lets go of this pod.
+fn in_its_drain(cluster: &RealCluster, vni: u64) -> (Child, String) {
+    let path = "/api/v1/namespaces/demo/pods";
+    let pods = cluster.server.get(&format!("{path}?labelSelector=app=web&fieldSelector=spec.nodeName={NODE}"));
+    let mut pods = pods["items"].as_array().unwrap().iter();
+    let pod = pods.find(|pod| pod["metadata"]["deletionTimestamp"].is_null()).unwrap();
+    let pod = format!("{path}/{}", pod["metadata"]["name"].as_str().unwrap());
+    cluster.server.patch(&pod, &json!({ "metadata": { "finalizers": ["example.com/hold"] } }));
+    let run = cluster.begin(&format!("reconfigure -y --set calicoNetwork.vxlan.vxlanVNI={vni}"));
+    until("the eviction", || cluster.server.get(&pod)["metadata"]["deletionTimestamp"].as_str().map(drop));
+    (run, pod)
+}
+
+fn let_go(cluster: &RealCluster, pod: &str) {
+    cluster.server.patch(pod, &json!({ "metadata": { "finalizers": null } }));
+}
+
+/// A run that is killed in its drain is resumed: its node is cordoned, and has not changed.
+fn a_run_that_is_killed_in_its_drain(cluster: &RealCluster) {
+    let (mut run, pod) = in_its_drain(cluster, 4096);
+    run.kill().unwrap();
+    run.wait().unwrap();
+    assert_eq!(cluster.lab.status()["run"]["interrupted"], true);
+    assert!(cluster.cordoned());
+    let_go(cluster, &pod);
+    let _resumed = cluster.run("resume -y").exits(0);
+    assert!(!cluster.cordoned());
+    assert_eq!(cluster.lab.healthy()["run"], Value::Null);
+    cluster.bind_pods();
+}
+
+/// Somebody uncordons the node while it is drained: new pods may come, so its network is not taken from them.
+fn a_node_that_is_uncordoned_in_its_drain(cluster: &RealCluster) {
+    let before = cluster.lab.healthy()["generation"].clone();
+    let (mut run, pod) = in_its_drain(cluster, 5000);
+    cluster.kubectl(&["uncordon", NODE], "");
+    let_go(cluster, &pod);
+    let code = run.wait().unwrap().code();
+    let said = std::fs::read_to_string(cluster.lab.path("said")).unwrap();
+    assert_eq!(code, Some(9), "{said}");
+    assert!(said.contains("was uncordoned by somebody while this run needs it empty"), "{said}");
+    assert!(!cluster.cordoned());
+    assert_eq!(cluster.lab.healthy()["generation"], before);
+    cluster.bind_pods();
 }
 
 /// Options of one run are no settings of the node.
@@ -147,10 +256,16 @@ fn a_real_cluster_keeps_what_no_verb_was_asked_for() {
     let Some(cluster) = RealCluster::start(V3) else { return };
     cluster.lab.write("admin.yaml", cluster.server.kubeconfig());
     cluster.config(cluster.release());
+    rights_as_printed(&cluster);
     a_prepared_cluster(&cluster);
+    a_cluster_prepared_in_part(&cluster);
     let _installed = cluster.run("install -y").exits(0);
     cluster.bind_pods();
     options_of_one_run(&cluster);
+    cluster.bind_pods();
+    a_node_that_was_cordoned(&cluster);
+    a_run_that_is_killed_in_its_drain(&cluster);
+    a_node_that_is_uncordoned_in_its_drain(&cluster);
     a_trial_that_cannot_be_reverted(&cluster);
     a_node_that_is_not_ready(&cluster);
     a_shared_secret(&cluster);

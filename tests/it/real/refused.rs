@@ -157,13 +157,37 @@ fn kubelets_own_kubeconfig(cluster: &RealCluster) {
 /// A change that could not be finished ends before the cordon.
 fn a_right_that_is_missing(cluster: &RealCluster) {
     let all = cluster.server.get(ROLE)["rules"].clone();
-    let mut fewer = all.as_array().unwrap().clone();
-    fewer.retain(|rule| rule["resources"] != json!(["pods/eviction"]));
-    cluster.server.patch(ROLE, &json!({ "rules": fewer }));
-    let refused = cluster.refuses(VNI, 17, "ClusterRights");
-    let what = refused["error"]["what"].as_str().unwrap();
-    assert!(what.contains("create pods/eviction"), "{what}");
+    for (verb, resource) in [("create", "pods/eviction"), ("patch", "nodes")] {
+        let mut fewer = all.as_array().unwrap().clone();
+        fewer.retain(|rule| (&rule["verbs"], &rule["resources"]) != (&json!([verb]), &json!([resource])));
+        assert_eq!(fewer.len() + 1, all.as_array().unwrap().len());
+        cluster.server.patch(ROLE, &json!({ "rules": fewer }));
+        let refused = cluster.refuses(VNI, 17, "ClusterRights");
+        let what = refused["error"]["what"].as_str().unwrap();
+        assert!(what.contains(&format!("{verb} {resource}")), "{what}");
+    }
     cluster.server.patch(ROLE, &json!({ "rules": all }));
+}
+
+fn a_node_that_is_missing(cluster: &RealCluster) {
+    let refused = cluster.run("cluster check --node-name nope -o json").exits(7).json();
+    assert_eq!(refused["error"]["id"], "NodeAbsent", "{refused:#}");
+}
+
+/// Kubernetes refuses each eviction of a pod that two budgets select, whatever the number of its replicas.
+fn two_budgets_for_one_pod(cluster: &RealCluster) {
+    let budget = json!({
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+        "metadata": { "name": "web-too", "namespace": "demo" },
+        "spec": { "minAvailable": 1, "selector": { "matchLabels": { "app": "web" } } },
+    });
+    cluster.kubectl(&["create", "-f", "-"], &budget.to_string());
+    let refused = cluster.run("node drain -y -o json").exits(8).json();
+    let (id, hint) = (&refused["error"]["id"], refused["error"]["hint"].to_string());
+    assert_eq!(id, "DrainNeverAllowed", "{refused:#}");
+    assert!(hint.contains("change the selectors of the budgets") && !hint.contains("scale"), "{hint}");
+    assert!(!cluster.cordoned());
+    cluster.kubectl(&["delete", "pdb", "web-too", "-n", "demo"], "");
 }
 
 fn a_lease_of_another_machine(cluster: &RealCluster) {
@@ -210,6 +234,8 @@ fn what_a_real_server_refuses_is_said_before_anything_changes() {
     let _installed = cluster.run("install -y").exits(0);
     cluster.bind_pods();
     a_right_that_is_missing(&cluster);
+    a_node_that_is_missing(&cluster);
+    two_budgets_for_one_pod(&cluster);
     a_lease_of_another_machine(&cluster);
     let _changed = cluster.run(VNI).exits(0);
     assert!(!cluster.cordoned());
