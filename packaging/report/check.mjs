@@ -40,11 +40,31 @@ const BROKEN = {
   services: (sandbox) => edit(sandbox, (yaml) => yaml.replace("    pid: 4004\n", "")),
   failed: (sandbox) => run(sandbox, "apply -y --set services.felixLogSeverity=debug --sandbox-fault", "put running CalicoFelix#2=fail"),
   interrupted: (sandbox) => run(sandbox, "apply -y --set calicoNetwork.vxlan.vxlanVNI=5000 --sandbox-fault", "put network Calico=exit-before"),
+  deleted: (sandbox) => rmSync(join(sandbox, "C/Program Files/containerd/cni/conf/10-calico.conf")),
+  runtime: (sandbox) => edit(sandbox, (yaml) => yaml.replace(/(\n  containerd:\n(?:    .*\n)*?)    pid: \d+\n/, "$1")),
+  away: (sandbox) => edit(sandbox, (yaml) => `${yaml}faults: [api down]\n`),
+  expired: (sandbox) => edit(sandbox, (yaml) => `${yaml}faults: [api expired-certificate]\n`),
+  unready: (sandbox) => object(sandbox, "nodes", "win-a1", (node) => {
+    Object.assign(node.status.conditions.find((one) => one.type === "Ready"), { status: "False", reason: "KubeletNotReady" });
+  }),
+  vni: (sandbox) => object(sandbox, "felixconfigurations.crd.projectcalico.org", "default", (felix) => { felix.spec.vxlanVNI = 5000; }),
+  affinity: (sandbox) => object(sandbox, "ipamconfigs.crd.projectcalico.org", "default", (ipam) => { ipam.spec.strictAffinity = false; }),
   bare: (sandbox) => {
     rmSync(sandbox, { recursive: true });
     run(sandbox, "service status");
   },
 };
+
+// Pages on which nothing is wrong: nothing else was looked at, or the failed run was reverted.
+const NOTHING = ["healthy", "failed", "bare"];
+
+// Edits an object of the sandbox's cluster.
+function object(sandbox, kind, name, change) {
+  const file = join(sandbox, "cluster/cluster.json");
+  const cluster = JSON.parse(readFileSync(file, "utf8"));
+  change(cluster.objects.find(([id]) => id.kind === kind && id.name === name)[1]);
+  writeFileSync(file, JSON.stringify(cluster));
+}
 
 function edit(sandbox, change) {
   const file = join(sandbox, "node.yaml");
@@ -82,9 +102,17 @@ async function open(browser, [name, file], width, scheme) {
   page.on("console", (message) => fail(at, `console: ${message.text()}`));
   page.on("pageerror", (error) => fail(at, `error: ${error}`));
   await page.goto(`file://${file}`);
-  const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
-  if (wide > 0) fail(at, `the page is ${wide} pixels wider than the window`);
-  await page.evaluate(() => document.querySelectorAll("details").forEach((one) => { one.open = true; }));
+  // What is wrong is named without scrolling.
+  const causes = await page.evaluate(() => [...document.querySelectorAll("h2.id")]
+    .map((one) => [one.textContent, one.getBoundingClientRect().bottom <= window.innerHeight]));
+  const below = causes.filter(([, seen]) => !seen).map(([id]) => id);
+  if (below.length > 0) fail(at, `below the first screen: ${below.join(", ")}`);
+  if ((causes.length === 0) !== NOTHING.includes(name)) fail(at, `it names ${causes.length} causes`);
+  for (const opened of [false, true]) {
+    await page.evaluate((open) => document.querySelectorAll("details").forEach((one) => { one.open = open; }), opened);
+    const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+    if (wide > 0) fail(at, `the page is ${wide} pixels wider than the window, with its details ${opened ? "open" : "closed"}`);
+  }
   const passed = await judge(page, (what) => fail(at, what));
   if (kept) {
     await page.evaluate(() => document.querySelectorAll("details").forEach((one) => { one.open = false; }));
