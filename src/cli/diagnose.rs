@@ -53,8 +53,8 @@ pub(crate) fn run(args: &Diagnose, app: &mut App) -> Result<Ending> {
     let mut node = app.node()?;
     // Only administrators may read the logs and records.
     check_elevated(node.caller().elevated)?;
-    let (status, history) = (measure(app, &*node)?, history::recorded(&*node)?);
     let checked = preflight::once(app, &mut *node);
+    let (status, history) = (measure(app, &*node)?, history::recorded(&*node)?);
     let facts = match &checked {
         Ok(round) => round.known.facts.clone(),
         Err(_) => node.facts()?,

@@ -44,16 +44,10 @@ impl Round {
 
 pub(crate) fn run(args: &Preflight, app: &mut App) -> Result<Ending> {
     let limit = if args.wait { args.timeout.length() } else { Duration::ZERO };
-    let mut node = app.node()?;
-    let mut round = look(app, (args.deep, true), &mut *node)?;
+    let (mut node, mut last) = (app.node()?, None);
     let wait = Wait { what: Some("all checks to pass"), limit, pause: PAUSE, rest: &mut wait::sleep };
-    wait_for(app, &mut *node, wait, |app, node| {
-        if round.is_good() {
-            return Ok(true);
-        }
-        round = look(app, (args.deep, true), node)?;
-        Ok(round.is_good())
-    })?;
+    wait_for(app, &mut *node, wait, |app, node| Ok(last.insert(look(app, (args.deep, true), node)?).is_good()))?;
+    let mut round = last.context("make the checks")?;
     drop(node);
     if args.fix && fix(app, &round)? {
         let mut node = app.node()?;
@@ -83,6 +77,10 @@ fn check_all(app: &mut App, context: Context, (deep, tries): (bool, bool), node:
     if known.cluster.as_ref().is_err_and(|error| Fault::id_of(error) == trust::OTHERS_MAY_WRITE) {
         return Err(known.cluster.err().context("read the kubeconfig")?);
     }
+    // What is asked next is asked as another user, who would wait for the same server again.
+    let hung = known.cluster.as_ref().err().and_then(Fault::of).filter(|fault| fault.id == "ClusterTimeout").cloned();
+    let server = || Some(context.cluster(node).ok()?.server().to_owned());
+    app.connector.hung = hung.and_then(|fault| Some((server()?, fault)));
     let needs = tries.then(|| needs::tried(app, &context, node, &known)).flatten();
     let mut report = checks::measured(app, context.run(node)?, &known, needs.as_ref());
     if tries {

@@ -465,9 +465,12 @@ impl Api {
     }
 
     /// Ends the use of this client: nobody awaits what it still asks. What the server has is answered, since a request
-    /// that is cancelled is an internal error in its audit log.
-    pub async fn settle(&self) {
+    /// that is cancelled is an internal error in its audit log; not so if the server does not answer.
+    pub async fn settle(&self, answers: bool) {
         self.settling.store(true, Relaxed);
+        if !answers {
+            return;
+        }
         let all = u32::try_from(PARALLEL).expect("they are few");
         // An error means that the server does not answer.
         drop(timeout(SETTLED_WITHIN, self.gate.acquire_many(all)).await);

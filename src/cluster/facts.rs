@@ -28,6 +28,7 @@ use super::access::{Asked, Needs};
 use super::api::{Api, path};
 use super::errors::Failure;
 use super::kubeconfig::Trust;
+use super::reach::unreached;
 use super::{Cluster, SERVICE_ACCOUNT, access, node};
 use crate::facts::{ApiGroup, ClusterFacts};
 use crate::report::event::Event;
@@ -72,7 +73,7 @@ impl Cluster {
             // The Lease is renewed with the same client.
             let own = Arc::new(self.api.within(self.limits.timeout));
             let gathered = gather(&own, options, ca_unknown).await;
-            own.settle().await;
+            own.settle(!gathered.as_ref().is_err_and(unreached)).await;
             match gathered {
                 Ok(facts) => Ok(facts),
                 Err(error) => Err(with_all_that_is_missing(&self.api, options, error).await),

@@ -193,6 +193,11 @@ impl Server {
         self
     }
 
+    /// From now on nothing that it knows is answered.
+    pub fn silence(&self) {
+        self.script.lock().unwrap().values_mut().for_each(|replies| *replies = vec![Reply::Silence]);
+    }
+
     /// Every request so far.
     pub fn seen(&self) -> Vec<Seen> {
         self.seen.lock().unwrap().clone()

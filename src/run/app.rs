@@ -49,7 +49,7 @@ impl App {
     pub fn new(global: Global, reporter: Reporter, args: Vec<OsString>) -> Self {
         let record = Record::new(&global, &reporter);
         let asks = !global.no_input && std::io::stdin().is_terminal();
-        let connector = Connector { env: None, changed: Arc::clone(&record.changed), asks };
+        let connector = Connector { changed: Arc::clone(&record.changed), asks, ..Connector::default() };
         let run = reporter.run().to_owned();
         let stdin = Rc::default();
         Self { global, args, stdin, run, reporter, connector, lock: None, record: Arc::new(Mutex::new(record)) }

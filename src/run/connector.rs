@@ -30,6 +30,8 @@ pub(crate) struct Connector {
     pub changed: Arc<AtomicBool>,
     /// The user is at the terminal and may be asked.
     pub asks: bool,
+    /// An API server that did not answer in time: what only shows the state does not ask it again.
+    pub hung: Option<(String, Fault)>,
 }
 
 impl Connector {

@@ -364,7 +364,8 @@ fn credentials(
         match &cluster {
             Err(error) => status.problem("ClusterNotAsked", not_asked(error), "preflight"),
             Ok(cluster) => {
-                let found = cluster.node(name);
+                let hung = app.connector.hung.as_ref().filter(|(server, _)| server == cluster.server());
+                let found = hung.map_or_else(|| cluster.node(name), |(_, fault)| Err(fault.clone().into()));
                 match &found {
                     Ok(Some(found)) => {
                         ask_calico(node, cluster, about, status);

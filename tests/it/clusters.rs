@@ -1,7 +1,11 @@
 //! The main verbs against a cluster that is not the sandbox's own: named by a kubeconfig and reached at its address
 //! like any other API server.
 
+use std::net::TcpListener;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 
 use calicoctl_win::sandbox::cluster::{EmbeddedCluster, Layout, Seed};
 use serde_json::json;
@@ -259,6 +263,51 @@ fn only_the_path_of_an_exec_plugin_is_shown_whatever_it_prints() {
             assert!(ours.contains("plugin.sh") || said == "401", "the path is shown: {output}");
         }
     }
+}
+
+/// A server that accepts connections and never answers, at this address: how many connections it has.
+fn mute(address: std::net::SocketAddr) -> Arc<AtomicUsize> {
+    let listener = TcpListener::bind(address).unwrap();
+    let asked = Arc::<AtomicUsize>::default();
+    let count = Arc::clone(&asked);
+    std::thread::spawn(move || {
+        let mut open = Vec::new();
+        for stream in listener.incoming() {
+            open.push(stream);
+            count.fetch_add(1, Relaxed);
+        }
+    });
+    asked
+}
+
+/// `status` asks with the services' login, `preflight` and `diagnose` with the installer's too.
+#[test]
+fn a_server_that_hangs_is_waited_for_once() {
+    let (lab, cluster) = cluster(Layout::V1);
+    let _there = lab.run("install -y --kubeconfig admin.yaml").exits(0);
+    let address = cluster.addr();
+    drop(cluster);
+    let asked = mute(address);
+    let quick = "--kubeconfig admin.yaml --set transport.timeout=1s --set transport.retries=0";
+    for (words, code) in [("preflight", 7), ("diagnose --out node.zip", 0)] {
+        let before = asked.load(Relaxed);
+        let said = lab.run(&format!("{words} {quick} -o json")).exits(code);
+        // Three at once, and perhaps three more before the first that is awaited has ended. Each round would be as many.
+        let connections = asked.load(Relaxed) - before;
+        assert!((1..=6).contains(&connections), "{words}: {connections}: {said}");
+        if words == "preflight" {
+            let report = said.json();
+            let status = report["checks"].as_array().unwrap().iter().find(|check| check["id"] == "NodeStatus").unwrap();
+            let detail = status["detail"].as_str().unwrap();
+            assert!(detail.contains("within 0.5 s"), "it has been asked again, which may take 5 s: {detail}");
+        }
+    }
+    let zip = std::fs::File::open(lab.path("node.zip")).unwrap();
+    let mut zip = zip::ZipArchive::new(zip).unwrap();
+    let name = zip.file_names().map(|name| name.unwrap().into_owned()).find(|name| name.ends_with("/status.json"));
+    let status: serde_json::Value = serde_json::from_reader(zip.by_name(&name.unwrap()).unwrap()).unwrap();
+    assert_eq!(status["problems"][0]["id"], "ClusterNotAsked", "{status:#}");
+    assert!(status["problems"][0]["message"].as_str().unwrap().contains("within 0.5 s"), "{status:#}");
 }
 
 /// The client that starts a plugin has no limit for it.

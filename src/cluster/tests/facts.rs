@@ -1,3 +1,5 @@
+use std::time::Instant;
+
 use super::super::{Checks, FactsOptions, access};
 use super::*;
 use crate::facts::{ApiGroup, ClusterFacts};
@@ -193,6 +195,18 @@ fn a_failed_request_is_not_an_answer() {
         server.on(question, [Reply::recorded(answer)]);
         assert_eq!(fault_of(&server).0, id, "{question}");
     }
+}
+
+/// Of the questions that are still to be asked, nobody awaits an answer.
+#[test]
+fn a_server_that_does_not_answer_is_waited_for_once() {
+    let server = cluster_v1();
+    server.silence();
+    let limits = Limits { timeout: Duration::from_secs(4), ..short_limits() };
+    let began = Instant::now();
+    let error = server.connect_within(limits).facts(&OPTIONS).unwrap_err();
+    assert_eq!(Fault::id_of(&error), "ClusterTimeout", "{error:#}");
+    assert!(began.elapsed() < 2 * limits.timeout, "{:?}", began.elapsed());
 }
 
 #[test]
