@@ -457,7 +457,7 @@ pub struct MixedVni {
     pub node: u32,
     /// From FelixConfiguration.
     pub cluster: u32,
-    /// The node had the cluster's VNI until it was changed, so FelixConfiguration is to follow.
+    /// The node had the cluster's VNI in an earlier generation, so FelixConfiguration is to follow.
     pub changed_here: bool,
 }
 

@@ -244,10 +244,9 @@ fn fill(
             said.filter(|_| agent::read_config(node).is_ok_and(|config| config.kubeconfig().as_ref() == Some(path)));
     }
     if let Some(mixed) = &mut status.mixed_vni {
-        // The VNI that the node had before.
-        let known = standing.receipts.iter().rev().filter_map(|receipt| receipt.about.as_ref());
-        let mut former = known.filter(|known| known.backend == Backend::Vxlan && known.vni != about.vni);
-        mixed.changed_here = former.next().is_some_and(|former| former.vni.get() == mixed.cluster);
+        // The VNIs that the node had before; it may have been changed several times in a row.
+        let mut known = standing.receipts.iter().filter_map(|receipt| receipt.about.as_ref());
+        mixed.changed_here = known.any(|known| known.backend == Backend::Vxlan && known.vni.get() == mixed.cluster);
     }
     if about.backend == Backend::WindowsBgp {
         status.bgp_sessions = Some(node.bgp_sessions()?);

@@ -450,6 +450,11 @@ fn status_shows_that_the_cluster_has_another_vni() {
     assert!(shown.contains(&format!("\n    {patch}\n")), "{shown}");
     let back = "calicoctl-win reconfigure --set calicoNetwork.vxlan.vxlanVNI=4096 --sandbox node";
     assert!(shown.contains(&format!("\nOr return this node to VNI 4096: {back}\n")), "{shown}");
+    // The same if it is changed once more.
+    let again = lab.copy();
+    let _there = again.run("reconfigure -y --set calicoNetwork.vxlan.vxlanVNI=7000").exits(0);
+    let mixed_again = &again.run("status -o json").json()["mixed_vni"];
+    assert_eq!(*mixed_again, json!({"node": 7000, "cluster": 4096, "changed_here": true}));
     // Waiting does not change it.
     let _at_once = lab.run("status --wait").exits(12);
     lab.edit_object("felixconfigurations.crd.projectcalico.org", "default", |felix| {
