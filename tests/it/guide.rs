@@ -41,6 +41,17 @@ fn the_runbook_is_one_page() {
 }
 
 #[test]
+fn the_readme_starts_with_getting_the_program_and_the_index_with_the_first_node() {
+    let readme = read("README.md");
+    let (before, after) = readme.split_once("\n## ").unwrap();
+    assert!(after.starts_with("Get it\n"), "{}", after.lines().next().unwrap());
+    assert!(!before.contains("cargo") && !before.contains("```"), "{before}");
+    let index = read("docs/README.md");
+    let first = index.split("](").nth(1).unwrap();
+    assert!(first.starts_with("first-node.md)"), "{first}");
+}
+
+#[test]
 fn every_page_is_in_the_index() {
     let index = read("docs/README.md");
     let pages = files("docs", &["md"]).into_iter().map(|(path, _)| path.replacen("docs/", "", 1));

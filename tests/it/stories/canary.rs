@@ -20,7 +20,7 @@ use crate::docs::commands;
 use crate::etcd::Etcd;
 use crate::lab::{Lab, Output};
 
-const FORMATS: [&str; 3] = ["text", "json", "ndjson"];
+const FORMATS: [&str; 4] = ["text", "json", "ndjson", "yaml"];
 
 /// Every command at its work: the fault that it meets, its words, and its exit code. The words of a command are the
 /// beginning of a line.
