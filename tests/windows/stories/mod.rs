@@ -24,6 +24,8 @@ mod first_day;
 #[cfg(not(windows))]
 mod flannel;
 #[cfg(not(windows))]
+mod image;
+#[cfg(not(windows))]
 mod kill;
 #[cfg(not(windows))]
 mod kube_proxy;
