@@ -118,6 +118,49 @@ fn the_scripts_run_commands_and_options_that_exist() {
     assert_eq!(seen, 8);
 }
 
+/// Who is used to the originals sees which commands replace them.
+#[test]
+fn each_script_shows_every_command_before_it_runs_it() {
+    let mut seen = 0;
+    for (name, _) in ORIGINALS {
+        let script = script(name);
+        let mut before = "";
+        for line in script.lines().map(str::trim) {
+            if let Some(words) = line.strip_prefix("& $program ") {
+                assert_eq!(before, format!("Write-Output -InputObject \"calicoctl-win {words}\""), "{name}");
+                seen += 1;
+            }
+            before = line;
+        }
+        assert_eq!(script.matches("& $program").count(), script.matches("\"calicoctl-win $").count(), "{name}");
+    }
+    assert_eq!(seen, 6);
+}
+
+/// The parameters that decide which command runs.
+#[test]
+fn an_install_that_only_downloads_or_starts_nothing_does_that() {
+    let script = script("install-calico-windows.ps1");
+    let decides = Regex::new(r"(?m)^if \(\$(\w+) -(eq|ne) 'yes'\) \{ \$options = @\((.+)\) \}$").unwrap();
+    let rows: Vec<(String, String)> = decides
+        .captures_iter(&script)
+        .map(|row| (format!("{} {}", &row[1], &row[2]), row[3].replace(['\'', ','], "")))
+        .collect();
+    // The last one that holds counts.
+    let [(starts, left_stopped), (downloads, only_downloaded)] = rows.as_slice() else { panic!("{rows:?}") };
+    assert_eq!([starts.as_str(), downloads], ["StartCalico ne", "DownloadOnly eq"]);
+
+    let lab = Lab::node();
+    let before = lab.picture_without_state();
+    let _done = lab.run(only_downloaded).exits(0);
+    lab.picture_without_state().same_as(&before);
+    assert!(lab.path("node/cache").exists(), "the release is there");
+    let _done = lab.run(left_stopped).exits(0);
+    let status = lab.run("status -o json").json();
+    let states = status["services"].as_array().unwrap().iter().map(|one| one["state"].as_str().unwrap());
+    assert_eq!(states.collect::<Vec<_>>(), ["Stopped", "Stopped"], "{status:#}");
+}
+
 /// The settings of the install script's parameters, by parameter.
 fn settings(script: &str) -> BTreeMap<String, String> {
     let row = Regex::new(r"(?m)^    '([\w.]+)' = \$(\w+)$").unwrap();
