@@ -298,6 +298,17 @@ fn what_the_flags_destroy_is_shown_first() {
     }
 }
 
+#[test]
+fn the_log_of_a_purge_is_elsewhere_and_named() {
+    let lab = Lab::installed();
+    let purged = lab.run("uninstall -y --purge").exits(0);
+    let line = purged.stdout.lines().last().unwrap();
+    let log = lab.path("").join(line.split_once(" log=").unwrap().1);
+    assert!(!log.starts_with(lab.path("node")) && !lab.on_node(STATE).exists(), "{line}");
+    let text = fs::read_to_string(&log).unwrap();
+    assert!(text.contains("plan: delete hns-network calico") && text.contains("result: OK (exit 0)"), "{text}");
+}
+
 /// Resuming a run follows the run's own options.
 #[test]
 fn a_resumed_uninstall_removes_everything_that_was_requested() {
