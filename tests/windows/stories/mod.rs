@@ -32,6 +32,8 @@ mod kube_proxy;
 #[cfg(not(windows))]
 mod kubelet;
 #[cfg(not(windows))]
+mod network;
+#[cfg(not(windows))]
 mod packages;
 #[cfg(not(windows))]
 mod power;
