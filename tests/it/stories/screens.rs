@@ -7,7 +7,7 @@ use regex::Regex;
 use super::output::with_several_failures;
 use crate::lab::{Lab, Output};
 
-static COLOUR: LazyLock<Regex> = LazyLock::new(|| Regex::new("\u{1b}\\[[0-9;]*m").unwrap());
+pub static COLOUR: LazyLock<Regex> = LazyLock::new(|| Regex::new("\u{1b}\\[[0-9;]*m").unwrap());
 static GAP: LazyLock<Regex> = LazyLock::new(|| Regex::new(" {2,}").unwrap());
 /// What people copy, which is never wrapped, and the last line, which scripts read.
 static WHOLE: LazyLock<Regex> = LazyLock::new(|| {
@@ -16,7 +16,7 @@ static WHOLE: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 /// Runs a command with a screen of this many columns.
-fn seen(lab: &Lab, fault: &str, words: &str, columns: usize, color: &str) -> Output {
+pub fn seen(lab: &Lab, fault: &str, words: &str, columns: usize, color: &str) -> Output {
     let mut command = lab.command(words);
     command.args(["--sandbox", "node", "--color", color]).env("COLUMNS", columns.to_string());
     command.env("CALICO_WIN_SANDBOX_FAULT", fault);
