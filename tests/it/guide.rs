@@ -60,6 +60,22 @@ fn every_page_is_in_the_index() {
     assert!(missing.is_empty(), "docs/README.md does not link {missing:?}");
 }
 
+/// What people come for.
+#[test]
+fn the_index_leads_to_a_page_for_each_need() {
+    let index = read("docs/README.md");
+    let howtos = ["kubeadm", "aks", "eks", "ec2", "gce", "rke2", "openshift", "etcd", "bgp", "cluster-vni", "upgrade"];
+    let howtos = howtos.into_iter().chain(["proxy", "operator", "recover"]).map(|name| format!("howto/{name}"));
+    let pages = ["air-gap", "terraform", "first-boot", "golden-image", "dsc", "flannel", "from-scripts", "hostprocess"];
+    let more = ["troubleshooting", "runbook", "cli", "config", "checks", "explain", "exit-codes", "output", "touched"];
+    let why = ["what-happens", "limits"];
+    let all = howtos.chain(pages.into_iter().chain(more).chain(why).map(str::to_owned));
+    let missing: Vec<String> = all
+        .filter(|name| !index.contains(&format!("({name}.md")) || read(&format!("docs/{name}.md")).len() < 500)
+        .collect();
+    assert_eq!(missing, Vec::<String>::new());
+}
+
 /// What the scripts' variables mean, as `config import` has it: the variable, and the field if it has one.
 fn meanings() -> Vec<(String, Option<String>)> {
     let source = read("src/config/import/meaning.rs");
