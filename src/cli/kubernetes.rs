@@ -13,7 +13,7 @@ use crate::item::{Id, State};
 use crate::node::Node;
 use crate::run::app::App;
 use crate::run::change::{self, ChangeRequest};
-use crate::run::{Ending, node_status, verb};
+use crate::run::{Ending, service_status, verb};
 
 pub(crate) fn run(verb: &Kubernetes, app: &mut App) -> Result<Ending> {
     let (installs, request) = match verb {
@@ -71,13 +71,13 @@ fn service(node: &dyn Node, role: Role) -> Result<KubernetesService> {
         Some(State::Service(service)) => ("other", Some(nssm::command(&service))),
         _ => ("none", None),
     };
-    let found = node_status::service(node, name)?;
+    let found = service_status::service(node, name)?;
     // Only our own program is run for its version, and only if it is there.
     let said = match owner {
         "calicoctl-win" => node.ask(&node.disk(&program_path(role)), &["--version"]).ok().flatten(),
         _ => None,
     };
     let version = said.and_then(|said| said.split_whitespace().last().map(str::to_owned));
-    let detail = if owner == "calicoctl-win" { node_status::detail(&found) } else { String::new() };
+    let detail = if owner == "calicoctl-win" { service_status::detail(&found) } else { String::new() };
     Ok(KubernetesService { name: name.into(), owner, state: found.state, runs, version, detail })
 }

@@ -8,7 +8,7 @@ use super::documents::Services;
 use crate::fault::Exit;
 use crate::report::document::ServiceStatus;
 use crate::run::app::App;
-use crate::run::{Ending, guard, node_status, service_run, services, verb};
+use crate::run::{Ending, guard, service_run, service_status, services, verb};
 
 pub(crate) fn run(service: &Service, app: &mut App) -> Result<Ending> {
     match service {
@@ -26,10 +26,10 @@ pub(crate) fn run(service: &Service, app: &mut App) -> Result<Ending> {
 
 fn show(app: &mut App) -> Result<Ending> {
     let node = app.node()?;
-    let services = node_status::our_services(&*node)?;
+    let services = service_status::our_services(&*node)?;
     let line = |service: &ServiceStatus| {
         let why = service.failure.as_ref().map_or_else(String::new, |why| format!("\n  {why}"));
-        let line = format!("{:<12} {:<8} {}", service.name, service.state, node_status::detail(service));
+        let line = format!("{:<12} {:<8} {}", service.name, service.state, service_status::detail(service));
         format!("{}{why}", line.trim_end())
     };
     let text: Vec<String> = services.iter().map(line).collect();

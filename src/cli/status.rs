@@ -16,11 +16,11 @@ use crate::report::document::{NodeStatus, Overall, Problem, RunResult, ServiceSt
 use crate::report::time::at;
 use crate::run::Ending;
 use crate::run::app::App;
-use crate::run::node_status::{
-    NOT_STARTED, WITHDRAWN, detail, measure, no_new_pods, only_mixed_vni, settled, to_vni_of_cluster,
-};
+use crate::run::node_status::measure;
 use crate::run::records;
+use crate::run::service_status::detail;
 use crate::run::unrecorded;
+use crate::run::verdict::{NOT_STARTED, WITHDRAWN, no_new_pods, only_mixed_vni, settled, to_vni_of_cluster};
 use crate::values::joined;
 use crate::wait::{self, Wait};
 

@@ -33,7 +33,7 @@ use crate::settings::Limits;
 const PARALLEL: usize = 3;
 
 /// How long requests that nobody awaits may take to end.
-const SETTLED_WITHIN: Duration = Duration::from_secs(5);
+pub(super) const SETTLED_WITHIN: Duration = Duration::from_secs(5);
 
 /// A retry waits no longer than this, whatever the server asks for.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);

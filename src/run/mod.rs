@@ -46,6 +46,7 @@ mod sandbox_env;
 pub(crate) mod saved;
 mod scripts;
 pub(crate) mod service_run;
+pub(crate) mod service_status;
 pub(crate) mod services;
 mod session0;
 pub(crate) mod sources;
@@ -56,6 +57,7 @@ mod trusted_kubeconfigs;
 pub(crate) mod uninstall;
 pub(crate) mod unrecorded;
 pub(crate) mod verb;
+pub(crate) mod verdict;
 pub(crate) mod verify;
 
 use anyhow::Result;

@@ -348,7 +348,7 @@ fn a_large_answer_is_in_memory_once() {
 
     const LARGE: usize = 60 << 20;
     let lab = Lab::new();
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let kubeconfig = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "tests",
         "clusters": [{ "name": "tests", "cluster": { "server": format!("http://{}", listener.local_addr().unwrap()) } }],
