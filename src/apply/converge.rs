@@ -237,6 +237,7 @@ pub fn undo(node: &mut dyn Node, standing: &Standing, object: &NodeObject, event
     if journal.header.terms.is_renewal() {
         return renewal::finish(node, standing, journal, true, events).map(|(applied, _)| applied);
     }
+    waits::await_hns(node, events)?;
     let former = standing.base();
     // If nothing was installed before, pods can only have been attached since.
     journal.header.terms.drops_pods |= former.is_none_or(|receipt| receipt.about.is_none());

@@ -69,6 +69,26 @@ pub(super) fn await_item(
     })
 }
 
+/// How long HNS may be busy when a change is undone: it may fail just because HNS makes a vSwitch for minutes, and answers
+/// nothing meanwhile.
+const HNS_ANSWERS_WITHIN: Duration = Duration::from_secs(300);
+
+/// Waits until HNS answers. At the limit the next question to it fails.
+///
+/// # Errors
+/// Only by Ctrl-C.
+pub(super) fn await_hns(node: &mut dyn Node, events: Sink) -> Result<()> {
+    let id = Id::Network(networks::PODS.into());
+    let what = Some("HNS to answer");
+    let wait = Wait { what, limit: HNS_ANSWERS_WITHIN, pause: ASK_EVERY, rest: &mut cancel::pause };
+    let answers = wait.until(node, events, |node, _, _| match node.get(&id) {
+        Err(error) if Fault::id_of(&error) == "HnsStuck" => Ok(Err(String::new())),
+        _ => Ok(Ok(())),
+    })?;
+    drop(answers);
+    Ok(())
+}
+
 /// How long a file of a folder that is about to be moved may be open: a virus scanner or a backup reads it and closes it.
 const CLOSED_WITHIN: Duration = Duration::from_secs(30);
 

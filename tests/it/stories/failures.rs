@@ -47,6 +47,18 @@ fn a_failed_change_leaves_the_previous_generation_running() {
     assert!(!lab.read("C/ProgramData/calicoctl-win/felix.json").contains("debug"));
 }
 
+/// HNS makes the vSwitch for minutes, and answers nothing meanwhile: Calico gives up before.
+#[test]
+fn a_change_that_failed_because_hns_is_slow_is_reverted_when_it_answers() {
+    let lab = Lab::node();
+    lab.edit_yaml(|yaml| format!("{yaml}\nswitchSeconds: 250\n"));
+    let failed = lab.run("install -y -o json").exits(9).json();
+    assert_eq!(failed["rolled_back"], true, "{failed:#}");
+    let status = lab.status();
+    let networks: Vec<_> = status["networks"].as_array().unwrap().iter().map(|network| &network["name"]).collect();
+    assert_eq!((&status["overall"], networks), (&"NotInstalled".into(), vec![&"nat".into()]), "{status:#}");
+}
+
 #[test]
 fn if_the_revert_fails_too_the_error_says_how_to_resume() {
     let lab = Lab::node();
