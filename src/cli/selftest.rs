@@ -53,7 +53,8 @@ pub(crate) fn run(args: &Selftest, app: &mut App) -> Result<Ending> {
         report
     };
     app.reporter.document(&report, &summary(&report));
-    let exit = if selftest::holds(&report) { Exit::Ok } else { Exit::PreflightFailed };
+    let passed = selftest::holds(&report) && report.left.is_empty();
+    let exit = if passed { Exit::Ok } else { Exit::PreflightFailed };
     Ending::shown(exit, format!("{}. {}", report.summary.text("row"), report.on_vni()))
 }
 

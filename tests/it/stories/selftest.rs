@@ -145,6 +145,18 @@ fn a_selftest_that_is_killed_is_removed_by_the_next_one() {
     }
 }
 
+#[test]
+fn what_a_selftest_cannot_remove_is_named_and_removed_by_the_next_one() {
+    let lab = node();
+    let before = lab.picture();
+    // Written, written again and removed by its row, written by the next one: then nothing can be removed.
+    let report = lab.fails_at("put firewall*#5+=fail", "selftest -o json").exits(3).json();
+    assert_eq!((failed(&report), &report["left"]), (vec![], &serde_json::json!(["firewall calicoctl-win-selftest"])));
+    let next = lab.run("selftest -o json").exits(0).json();
+    assert_eq!(next["removed"], report["left"]);
+    lab.picture().same_as(&before);
+}
+
 /// Two would remove each other's things.
 #[test]
 fn one_selftest_runs_at_a_time_and_not_beside_a_run() {
