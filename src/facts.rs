@@ -20,6 +20,7 @@ pub use cluster::{
 pub use provider::{Brings, MetadataRoute, Provider};
 pub use survey::{CniConfig, Firewall, ServiceFacts, Survey, Writers};
 
+use crate::fault::Fault;
 use crate::values::{Cidr, WinPath};
 
 /// The two records together, as `plan --facts FILE` reads them.
@@ -70,6 +71,9 @@ pub struct NodeFacts {
     /// is absent.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub unread: BTreeMap<Part, String>,
+    /// HNS did not answer in time: every later question would take as long.
+    #[serde(skip)]
+    pub hns_stuck: Option<Fault>,
 }
 
 /// A part of [`NodeFacts`] that may be unreadable while the others are read.
@@ -87,6 +91,14 @@ pub enum Part {
 }
 
 impl NodeFacts {
+    /// The facts for a run, which asks HNS many times.
+    ///
+    /// # Errors
+    /// `HnsStuck`.
+    pub fn with_hns(self) -> Result<Self, Fault> {
+        self.hns_stuck.clone().map_or(Ok(self), Err)
+    }
+
     /// Records that a part could not be read.
     pub fn leave_out(&mut self, part: Part, why: impl Into<String>) {
         match part {

@@ -132,7 +132,7 @@ impl Exit {
 
 /// A failure whose class, cause or fix is known. Use it as an [`anyhow::Error`], or add it to one as context;
 /// [`Fault::of`] finds it again.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     /// How the process ends.
     pub exit: Exit,

@@ -78,16 +78,17 @@ pub(crate) fn run(args: &Diagnose, app: &mut App) -> Result<Ending> {
     }
     let report = checked.as_ref().ok().map(|round| &round.report);
     records_of(&*node, &mut bundle);
-    machine_of(&*node, &mut bundle);
+    machine_of(&*node, facts.hns_stuck.as_ref(), &mut bundle);
     let events = events_of(&*node, &mut bundle);
     let (tails, runs) = logs_of(&*node, &mut bundle);
     // What cannot be read is missing in the zip already.
-    let networks =
-        Standing::load(&*node).and_then(|standing| network::inventory(&*node, &standing)).unwrap_or_default();
+    let answers = facts.hns_stuck.is_none();
+    let networks = Standing::load(&*node).ok().filter(|_| answers);
+    let networks = networks.and_then(|standing| network::inventory(&*node, &standing).ok()).unwrap_or_default();
 
     let line = machine(&facts);
     let name = status.node.as_ref().map_or(&facts.host_name, |node| &node.name);
-    let endpoints = node.endpoints().unwrap_or_default();
+    let endpoints = if answers { node.endpoints().unwrap_or_default() } else { Vec::new() };
     let missing = bundle.all_missing().to_vec();
     let page = Page {
         node: name,
@@ -233,10 +234,11 @@ fn plan_of(app: &mut App, node: &mut dyn Node, round: &Round, bundle: &mut Bundl
     }
 }
 
-/// What Windows and HNS have.
-fn machine_of(node: &dyn Node, bundle: &mut Bundle) {
+/// What Windows and HNS have. `stuck`: HNS is not asked, because it does not answer.
+fn machine_of(node: &dyn Node, stuck: Option<&Fault>, bundle: &mut Bundle) {
     for (name, path) in [("networks", "/networks/"), ("endpoints", "/endpoints/"), ("policylists", "/policylists/")] {
-        let said = node.ask_hns(path).and_then(|said| said.map_err(|refusal| anyhow!("HNS: {}", refusal.text)));
+        let said = stuck.map_or_else(|| node.ask_hns(path), |stuck| Err(stuck.clone().into()));
+        let said = said.and_then(|said| said.map_err(|refusal| anyhow!("HNS: {}", refusal.text)));
         bundle.json(&format!("hns/{name}.json"), said);
     }
     let kinds = [

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
+use super::open;
 use crate::calico::cni::CniConf;
 use crate::calico::upstream::{self, Installation};
 use crate::calico::{services, static_rules};
@@ -42,7 +43,7 @@ pub(crate) fn live(node: &dyn Node) -> Result<Imported> {
     let service = calico_node(node)?;
     let found = Installation::of(&service).ok_or_else(not_upstreams)?;
     let root = found.root.clone();
-    let facts = node.facts().context("measure the node")?;
+    let facts = open::measure(node)?;
     if let Some(why) = facts.untold(Part::Runtime) {
         bail!("{why}");
     }

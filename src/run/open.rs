@@ -45,7 +45,7 @@ impl App {
     /// # Errors
     /// As [`Self::look`].
     pub fn context(&mut self, node: &mut dyn Node, row: &Row, choice: &Choice<'_>) -> Result<Context> {
-        let facts = node.facts().context("measure the node")?;
+        let facts = measure(node)?;
         let mut context = Context::load(self, node, facts, row, choice)?;
         self.await_addresses(row, node, &mut context)?;
         Ok(context)
@@ -72,7 +72,7 @@ impl App {
             return self.look(row, choice);
         }
         let mut node = self.node()?;
-        let facts = node.facts().context("measure the node")?;
+        let facts = measure(&*node)?;
         check_elevated(facts.elevated)?;
         let named = self.global.log_file.as_deref().map(open_named).transpose()?;
         let opened = secure(&mut *node, [STATE_DIR, INSTALL_DIR].map(WinPath::known))?;
@@ -151,13 +151,21 @@ fn has_address(facts: &NodeFacts) -> bool {
     addresses.any(|ip| !ip.is_link_local() && !ip.is_loopback())
 }
 
+/// Measures the node.
+///
+/// # Errors
+/// `HnsStuck`; and when the node cannot be measured.
+pub(crate) fn measure(node: &dyn Node) -> Result<NodeFacts> {
+    node.facts().and_then(|facts| Ok(facts.with_hns()?)).context("measure the node")
+}
+
 /// Waits until an adapter has an address, which a new virtual switch removes for a moment. Returns the node as it is
 /// then, also if it has none in time.
 ///
 /// # Errors
 /// When the node cannot be measured.
 pub(crate) fn await_address(node: &mut dyn Node, what: &str, events: Sink<'_>) -> Result<NodeFacts> {
-    let mut facts = node.facts().context("measure the node")?;
+    let mut facts = measure(node)?;
     let wait = Wait {
         what: Some(what),
         limit: SETTLES_WITHIN,
@@ -168,7 +176,7 @@ pub(crate) fn await_address(node: &mut dyn Node, what: &str, events: Sink<'_>) -
         },
     };
     let _without_one = wait.until(node, events, |node, _, _| {
-        facts = node.facts().context("measure the node")?;
+        facts = measure(node)?;
         Ok(if has_address(&facts) { Ok(()) } else { Err(String::new()) })
     })?;
     Ok(facts)

@@ -39,7 +39,7 @@ pub const ROWS: &[Row] = &[
 ];
 
 fn boot_id(context: &mut TestContext<'_>) -> Result<Answer> {
-    let (one, two) = (context.facts.boot_id.clone(), context.node.facts()?.boot_id);
+    let (one, two) = (context.facts.boot_id.clone(), context.node.boot_id()?);
     Answer::of(!one.is_empty() && one == two, "the same id twice", "another id each time, or none")
 }
 

@@ -98,7 +98,8 @@ impl<'a> TestContext<'a> {
     /// When the machine cannot be measured.
     pub fn new(node: &'a mut dyn Node, program: Program, adapter: Option<String>) -> Result<Self> {
         let facts = node.facts().context("measure the node")?;
-        Ok(Self { node, program, adapter, facts, said: Vec::new(), stuck: None, before: None })
+        let stuck = facts.hns_stuck.clone();
+        Ok(Self { node, program, adapter, facts, said: Vec::new(), stuck, before: None })
     }
 
     /// Remembers that HNS did not answer.

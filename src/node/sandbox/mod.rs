@@ -381,18 +381,25 @@ impl Node for SandboxNode {
         #[cfg(test)]
         crate::counted::count("facts");
         self.fault(Call::Facts, &["facts".to_owned()])?;
-        self.ask_hns("GET /globals/version")?;
+        let asked = self.ask_hns("GET /globals/version").err();
+        let stuck = asked.map(|error| crate::fault::Fault::of(&error).cloned().ok_or(error)).transpose()?;
         let model = self.model()?;
         let mut facts = NodeFacts { machine_id: folder::machine_id(&self.root), ..model.facts() };
+        if let Some(stuck) = stuck {
+            facts.leave_out(Part::Hns, stuck.what.clone());
+            facts.hns_stuck = Some(stuck);
+        }
         if facts.untold(Part::Runtime).is_none() {
             facts.runtime = self.runtime(&model)?;
         }
-        Ok(probe::facts(facts, &self.quirks))
+        Ok(facts)
     }
 
     fn boot_id(&self) -> Result<String> {
         self.alive()?;
-        Ok(self.look()?.boot_id.clone())
+        let id = self.look()?.boot_id.clone();
+        let changes = self.is(Quirk::BootIdChanges);
+        Ok(if changes { format!("{id}-{:?}", std::time::Instant::now()) } else { id })
     }
 
     fn get(&self, id: &Id) -> Result<Option<State>> {

@@ -444,6 +444,7 @@ impl Model {
             pending_reboot: self.pending_reboot.clone(),
             tls: Some(self.tls.unwrap_or_default()),
             unread: BTreeMap::new(),
+            hns_stuck: None,
         };
         for (part, why) in &self.unread {
             facts.leave_out(*part, why);

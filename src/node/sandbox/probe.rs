@@ -7,7 +7,6 @@ use super::SandboxNode;
 use super::hns::{self as networks, details};
 use super::model::{Endpoint, Model, Name, NodeNetwork};
 use super::quirks::Quirk;
-use crate::facts::NodeFacts;
 use crate::fault::{Exit, Fault};
 use crate::item::{Id, NetworkKind, RegValue, State};
 use crate::node::acl::{Acl, INHERITED};
@@ -85,14 +84,6 @@ impl SandboxNode {
             _ => Ok(()),
         }
     }
-}
-
-/// The facts as quirks let them be read.
-pub fn facts(mut facts: NodeFacts, quirks: &[Quirk]) -> NodeFacts {
-    if quirks.contains(&Quirk::BootIdChanges) {
-        facts.boot_id = format!("{}-{:?}", facts.boot_id, std::time::Instant::now());
-    }
-    facts
 }
 
 /// An item as quirks let it be read.

@@ -10,7 +10,7 @@ use crate::fault::Fault;
 /// part that Windows cannot read is left out, with the reason.
 ///
 /// # Errors
-/// `HnsStuck`. Errors of the parts that everything needs; `UNSUPPORTED` for a 32-bit program on a 64-bit Windows.
+/// Errors of the parts that everything needs; `UNSUPPORTED` for a 32-bit program on a 64-bit Windows.
 pub fn measure() -> Result<NodeFacts> {
     let mut facts = NodeFacts {
         os: os::facts().context("measure Windows")?,
@@ -28,6 +28,7 @@ pub fn measure() -> Result<NodeFacts> {
         cloud: None,
         survey: None,
         unread: std::collections::BTreeMap::new(),
+        hns_stuck: None,
     };
     let parts: [(Part, &str, Read); 7] = [
         (Part::Elevated, "ask whether this session is elevated", |facts| set(&mut facts.elevated, os::is_elevated())),
@@ -42,10 +43,7 @@ pub fn measure() -> Result<NodeFacts> {
     ];
     for (part, what, read) in parts {
         if let Err(error) = read(&mut facts).context(what) {
-            // Every later call would hang as long, and a run makes many.
-            if Fault::id_of(&error) == "HnsStuck" {
-                return Err(error);
-            }
+            facts.hns_stuck = facts.hns_stuck.or_else(|| Fault::of(&error).filter(|f| f.id == "HnsStuck").cloned());
             facts.leave_out(part, format!("{error:#}"));
         }
     }

@@ -53,6 +53,7 @@ pub(super) fn scene() -> Scene {
         cloud: None,
         survey: Some(survey()),
         unread: std::collections::BTreeMap::new(),
+        hns_stuck: None,
     };
     let mut settings = samples::settings("v3.32.1");
     settings.node_name = "win-a1".parse().unwrap();

@@ -35,6 +35,7 @@ fn node() -> NodeFacts {
         cloud: None,
         survey: None,
         unread: std::collections::BTreeMap::new(),
+        hns_stuck: None,
         features: None,
         pending_reboot: Vec::new(),
         tls: None,

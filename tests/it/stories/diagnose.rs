@@ -103,6 +103,21 @@ fn a_healthy_node_has_nothing_wrong_and_everything_is_collected() {
 }
 
 #[test]
+fn the_zip_of_a_node_whose_hns_does_not_answer_has_everything_else() {
+    let lab = Lab::installed();
+    lab.edit_yaml(|yaml| format!("{yaml}\nhnsBusy: 1000000\n"));
+    let said = lab.run("diagnose --out node.zip -o json").exits(0).json();
+    let missing = said["missing"].as_array().unwrap();
+    let of_hns: Vec<&str> = missing.iter().filter_map(|one| one["file"].as_str()?.strip_prefix("hns/")).collect();
+    assert_eq!(of_hns, ["networks.json", "endpoints.json", "policylists.json"], "{said:#}");
+    assert!(said["causes"].to_string().contains("HnsStuck"), "{said:#}");
+    let files = files(&lab, "node.zip");
+    for name in ["adapters.json", "services.json", "logs/calico-node.log", "status.json", "report.html"] {
+        assert!(files.contains_key(name), "{name}");
+    }
+}
+
+#[test]
 fn a_second_zip_within_a_second_has_another_name() {
     let lab = Lab::node();
     let name = || lab.run("diagnose -o json").exits(0).json()["path"].as_str().unwrap().to_owned();

@@ -117,6 +117,13 @@ fn hns_that_does_not_answer_is_asked_once() {
     assert_eq!(failed(&report)[..of_hns.len()], of_hns, "{report:#}");
     let calls = lab.read(".sandbox/calls");
     assert_eq!(calls.lines().filter(|call| call.starts_with("list ")).count(), 1, "{calls}");
+
+    // It was already stuck when the machine was measured.
+    let lab = node();
+    lab.edit_yaml(|yaml| format!("{yaml}\nhnsBusy: 1000000\n"));
+    let report = lab.fails_at("list hns=noted", "selftest -o json").exits(3).json();
+    assert_eq!(failed(&report), of_hns, "the other rows hold: {report:#}");
+    assert!(!lab.on_node(".sandbox/calls").exists(), "it is not asked again");
 }
 
 /// As a power cut does, before each change that a row makes, and so after the one before.
