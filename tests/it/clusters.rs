@@ -22,6 +22,23 @@ fn cluster(layout: Layout) -> (Lab, EmbeddedCluster) {
     (lab, cluster)
 }
 
+/// Creates the roles and bindings of a manifest, each as it is then.
+pub fn create(cluster: &EmbeddedCluster, manifest: &str, edit: impl Fn(&mut serde_json::Value)) {
+    for document in manifest.split("---\n") {
+        let mut object: serde_json::Value = serde_yaml::from_str(document).unwrap();
+        // Comments stand before the first one; the last one is calico-node's, and the sandbox's cluster has it.
+        if object.is_null() || object["metadata"]["name"] == "calicoctl-win-renewal" {
+            continue;
+        }
+        edit(&mut object);
+        let plural = format!("{}s", object["kind"].as_str().unwrap().to_lowercase());
+        let namespace =
+            object["metadata"]["namespace"].as_str().map_or_else(String::new, |n| format!("namespaces/{n}/"));
+        let path = format!("/apis/rbac.authorization.k8s.io/v1/{namespace}{plural}");
+        cluster.as_admin(&http::Method::POST, &path, Some(&object)).unwrap();
+    }
+}
+
 fn get(cluster: &EmbeddedCluster, path: &str) -> serde_json::Value {
     cluster.as_admin(&http::Method::GET, path, None).unwrap()
 }
@@ -532,21 +549,11 @@ fn missing_rights_are_named_all_at_once() {
     // With the manifest that `explain` prints, the same user has the rights.
     let page = lab.bare("explain ClusterRights").exits(0).stdout;
     let (_, manifest) = page.split_once("---\n").unwrap();
-    for document in manifest.split("---\n") {
-        let mut object: serde_json::Value = serde_yaml::from_str(document).unwrap();
-        // This one is calico-node's, and the sandbox's cluster has it.
-        if object["metadata"]["name"] == "calicoctl-win-renewal" {
-            continue;
-        }
-        let plural = format!("{}s", object["kind"].as_str().unwrap().to_lowercase());
+    create(&cluster, manifest, |object| {
         if let Some(subjects) = object.get_mut("subjects") {
             *subjects = json!([{ "kind": "User", "name": "joe", "apiGroup": "rbac.authorization.k8s.io" }]);
         }
-        let namespace =
-            object["metadata"]["namespace"].as_str().map_or_else(String::new, |n| format!("namespaces/{n}/"));
-        let path = format!("/apis/rbac.authorization.k8s.io/v1/{namespace}{plural}");
-        cluster.as_admin(&http::Method::POST, &path, Some(&object)).unwrap();
-    }
+    });
     let checked = lab.bare("cluster check --kubeconfig joe.yaml -o json").exits(0).json();
     assert!(findings(&checked, "ok").contains(&"ClusterRights: all required rights".to_owned()), "{checked:#}");
     assert_eq!(findings(&checked, "unknown"), Vec::<String>::new());

@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod blocks;
+mod both;
 mod clusters;
 mod docs;
 mod etcd;

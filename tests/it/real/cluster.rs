@@ -5,16 +5,14 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use calicoctl_win::sandbox::cluster::{Layout, Seed};
+use http::Method;
 use serde_json::Value;
 
 use super::api_server::{ApiServer, until};
+use super::audit::are_modest;
 use super::parts::part;
+pub use crate::both::{Asked, Joined, Kind, NODE, OPERATOR, V1};
 use crate::lab::{Lab, Output};
-
-pub const NODE: &str = "win-a1";
-
-/// A user with exactly the rights of docs/rbac.yaml.
-pub const OPERATOR: &str = "operator";
 
 /// Another user with the same rights.
 pub const NEIGHBOUR: &str = "neighbour";
@@ -22,15 +20,6 @@ pub const NEIGHBOUR: &str = "neighbour";
 /// kubelet of the node.
 pub const KUBELET: &str = "kubelet-of-win-a1";
 
-/// What a cluster is to have.
-#[derive(Clone, Copy)]
-pub struct Kind {
-    pub layout: Layout,
-    /// Where Calico's DaemonSet and accounts are.
-    pub namespace: &'static str,
-}
-
-pub const V1: Kind = Kind { layout: Layout::V1, namespace: "calico-system" };
 pub const V3: Kind = Kind { layout: Layout::V3, namespace: "kube-system" };
 
 /// One cluster at a time: a machine of two cores is slow with several.
@@ -39,16 +28,8 @@ static TURN: Mutex<()> = Mutex::new(());
 pub struct RealCluster {
     pub server: ApiServer,
     pub lab: Lab,
-    pub kind: Kind,
+    kind: Kind,
     _turn: MutexGuard<'static, ()>,
-}
-
-/// The release of Calico that the cluster runs.
-const fn release(layout: Layout) -> &'static str {
-    match layout {
-        Layout::V1 => "v3.31.7",
-        Layout::V3 => "v3.33.0",
-    }
 }
 
 impl RealCluster {
@@ -63,7 +44,7 @@ impl RealCluster {
         server.control(&manager);
         let lab = Lab::new();
         let mut cluster = Self { server, lab, kind, _turn: turn };
-        let wanted = Seed { layout: kind.layout, calico: release(kind.layout).into(), ..Seed::new(NODE) };
+        let wanted = Seed { layout: kind.layout, calico: kind.release().into(), ..Seed::new(NODE) };
         cluster.server.define(kind.layout);
         cluster.server.seed(&wanted, kind.namespace);
         cluster.join(&kubemark);
@@ -89,8 +70,37 @@ impl RealCluster {
         fs::write(self.lab.on_node("C/k/config"), own).unwrap();
     }
 
+    /// Runs kubectl with all rights; it must succeed.
+    #[track_caller]
+    pub fn kubectl(&self, arguments: &[&str], input: &str) -> String {
+        self.server.kubectl(arguments, input)
+    }
+}
+
+impl Joined for RealCluster {
+    fn lab(&self) -> &Lab {
+        &self.lab
+    }
+
+    fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    fn get(&self, path: &str) -> Value {
+        self.server.get(path)
+    }
+
+    fn change(&self, method: &Method, path: &str, body: &Value) {
+        let client = self.server.client();
+        match *method {
+            Method::POST => drop(client.post::<_, Value>(path, body).unwrap()),
+            Method::DELETE => drop(self.kubectl(&["delete", "--raw", path], "")),
+            _ => drop(client.merge_patch::<_, Value>(path, body).unwrap()),
+        }
+    }
+
     /// Assigns the pods that wait for a node, as a scheduler would, and waits until kubelet runs them.
-    pub fn bind_pods(&self) {
+    fn bind_pods(&self) {
         // Three of the Deployment, one of the DaemonSet.
         until("the controllers' pods", || {
             self.server.bind_waiting_pods(NODE);
@@ -101,43 +111,13 @@ impl RealCluster {
         });
     }
 
-    /// Runs kubectl with all rights; it must succeed.
-    #[track_caller]
-    pub fn kubectl(&self, arguments: &[&str], input: &str) -> String {
-        self.server.kubectl(arguments, input)
-    }
-
-    /// Runs `calicoctl-win WORDS` on the node as the operator.
-    pub fn run(&self, words: &str) -> Output {
-        self.lab.alone(&self.with_access(words))
-    }
-
-    /// The words of a command with the operator's access and, where the verb reads one, the config.
-    pub fn with_access(&self, words: &str) -> String {
-        let reads = ["cluster check", "install", "preflight", "reconfigure"].iter().any(|verb| words.starts_with(verb));
-        format!("{words} --kubeconfig kubeconfig{}", if reads { " -c config.yaml" } else { "" })
-    }
-
-    /// Writes the config: this release, and where Calico is.
-    pub fn config(&self, release: &str) {
-        let config = format!(
-            "apiVersion: calicoctl-win/v1alpha1\nkind: NodeInstallation\nspec:\n  calico: {{version: {release}}}\n  \
-             kubernetes: {{calicoNamespace: {}}}\n",
-            self.kind.namespace
-        );
-        self.lab.write("config.yaml", config);
-    }
-
-    pub fn node(&self) -> Value {
-        self.server.get(&format!("/api/v1/nodes/{NODE}"))
-    }
-
-    pub fn cordoned(&self) -> bool {
-        self.node()["spec"]["unschedulable"] == true
-    }
-
-    pub const fn release(&self) -> &'static str {
-        release(self.kind.layout)
+    fn asked(&self, by_node: bool, run: impl FnOnce() -> Output) -> (Output, Vec<Asked>) {
+        let mark = self.mark();
+        let output = run();
+        let node = format!("system:serviceaccount:{}:calico-node", self.kind.namespace);
+        let asked = self.asked_since(mark, if by_node { &node } else { OPERATOR });
+        are_modest(&asked);
+        (output, asked.into_iter().map(|one| Asked { verb: one.verb, uri: one.uri }).collect())
     }
 }
 

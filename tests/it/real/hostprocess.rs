@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::api_server::until;
 use super::audit::{are_modest, counted};
-use super::cluster::{NODE, RealCluster, V1};
+use super::cluster::{Joined as _, NODE, RealCluster, V1};
 use crate::lab::Output;
 use crate::read;
 

@@ -1,6 +1,6 @@
 //! What a real cluster has after a verb, beside what the verb was asked for, and after one that did not succeed.
 
-use std::process::{Child, Command};
+use std::process::Command;
 use std::time::Duration;
 
 use calicoctl_win::cluster::Cluster;
@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 use super::api_server::until;
 use super::cluster::{KUBELET, NODE, RealCluster, V3};
 use super::parts::part;
+use crate::both::Joined as _;
+use crate::both::kept::what_is_kept;
 use crate::stories::given_up::{STUCK, TRY, expires, gives_up, guard};
 
 const FELIX: &str = "/apis/projectcalico.org/v3/felixconfigurations/default";
@@ -103,73 +105,6 @@ fn rights_as_printed(cluster: &RealCluster) {
     until("the user to be let in", || (check() == 0).then_some(()));
 }
 
-/// A Node that was cordoned before a change stays cordoned, which is said at its end.
-fn a_node_that_was_cordoned(cluster: &RealCluster) {
-    cluster.kubectl(&["cordon", NODE], "");
-    let done = cluster.run("reconfigure -y -o json --set calicoNetwork.vxlan.vxlanVNI=5000").exits(0).json();
-    assert!(done["warnings"].to_string().contains("NodeStaysCordoned"), "{done:#}");
-    assert!(cluster.cordoned());
-    cluster.kubectl(&["uncordon", NODE], "");
-    cluster.bind_pods();
-}
-
-/// A change of the VNI that waits in its drain, for as long as nobody lets go of this pod.
-fn in_its_drain(cluster: &RealCluster, vni: u64) -> (Child, String) {
-    let path = "/api/v1/namespaces/demo/pods";
-    let pods = cluster.server.get(&format!("{path}?labelSelector=app=web&fieldSelector=spec.nodeName={NODE}"));
-    let mut pods = pods["items"].as_array().unwrap().iter();
-    let pod = pods.find(|pod| pod["metadata"]["deletionTimestamp"].is_null()).unwrap();
-    let pod = format!("{path}/{}", pod["metadata"]["name"].as_str().unwrap());
-    cluster.server.patch(&pod, &json!({ "metadata": { "finalizers": ["example.com/hold"] } }));
-    let run = cluster.begin(&format!("reconfigure -y --set calicoNetwork.vxlan.vxlanVNI={vni}"));
-    until("the eviction", || cluster.server.get(&pod)["metadata"]["deletionTimestamp"].as_str().map(drop));
-    (run, pod)
-}
-
-fn let_go(cluster: &RealCluster, pod: &str) {
-    cluster.server.patch(pod, &json!({ "metadata": { "finalizers": null } }));
-}
-
-/// A run that is killed in its drain is resumed: its node is cordoned, and has not changed.
-fn a_run_that_is_killed_in_its_drain(cluster: &RealCluster) {
-    let (mut run, pod) = in_its_drain(cluster, 4096);
-    run.kill().unwrap();
-    run.wait().unwrap();
-    assert_eq!(cluster.lab.status()["run"]["interrupted"], true);
-    assert!(cluster.cordoned());
-    let_go(cluster, &pod);
-    let _resumed = cluster.run("resume -y").exits(0);
-    assert!(!cluster.cordoned());
-    assert_eq!(cluster.lab.healthy()["run"], Value::Null);
-    cluster.bind_pods();
-}
-
-/// Somebody uncordons the node while it is drained: new pods may come, so its network is not taken from them.
-fn a_node_that_is_uncordoned_in_its_drain(cluster: &RealCluster) {
-    let before = cluster.lab.healthy()["generation"].clone();
-    let (mut run, pod) = in_its_drain(cluster, 5000);
-    cluster.kubectl(&["uncordon", NODE], "");
-    let_go(cluster, &pod);
-    let code = run.wait().unwrap().code();
-    let said = std::fs::read_to_string(cluster.lab.path("said")).unwrap();
-    assert_eq!(code, Some(9), "{said}");
-    assert!(said.contains("was uncordoned by somebody while this run needs it empty"), "{said}");
-    assert!(!cluster.cordoned());
-    assert_eq!(cluster.lab.healthy()["generation"], before);
-    cluster.bind_pods();
-}
-
-/// Options of one run are no settings of the node.
-fn options_of_one_run(cluster: &RealCluster) {
-    let once = "--set maintenance.uncordon=false --set maintenance.drain.force=true";
-    let _changed = cluster.run(&format!("reconfigure -y --set calicoNetwork.vxlan.vxlanVNI=5000 {once}")).exits(0);
-    assert!(cluster.cordoned());
-    let _again = cluster.run("node uncordon").exits(0);
-    cluster.bind_pods();
-    let _changed = cluster.run("reconfigure -y --set calicoNetwork.vxlan.vxlanVNI=4096").exits(0);
-    assert!(!cluster.cordoned(), "nobody asked for that a second time");
-}
-
 /// A revert that fails again and again is given up and reported at the Node; the change can be kept.
 fn a_trial_that_cannot_be_reverted(cluster: &RealCluster) {
     let _tried = cluster.run(TRY).exits(0);
@@ -261,11 +196,7 @@ fn a_real_cluster_keeps_what_no_verb_was_asked_for() {
     a_cluster_prepared_in_part(&cluster);
     let _installed = cluster.run("install -y").exits(0);
     cluster.bind_pods();
-    options_of_one_run(&cluster);
-    cluster.bind_pods();
-    a_node_that_was_cordoned(&cluster);
-    a_run_that_is_killed_in_its_drain(&cluster);
-    a_node_that_is_uncordoned_in_its_drain(&cluster);
+    what_is_kept(&cluster);
     a_trial_that_cannot_be_reverted(&cluster);
     a_node_that_is_not_ready(&cluster);
     a_shared_secret(&cluster);

@@ -1,5 +1,4 @@
-//! What the server's own authorizers and admission refuse, what another machine holds, and what the cluster lacks: said
-//! before anything changes.
+//! What only a real server refuses, and how it is reached.
 
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -9,33 +8,13 @@ use std::thread;
 use serde_json::{Value, json};
 
 use super::cluster::{KUBELET, OPERATOR, RealCluster, V1};
+use crate::both::Joined as _;
+use crate::both::refused::what_is_refused;
 use crate::clusters::files_with;
 use crate::lab::Output;
 
-const ROLE: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/calicoctl-win";
-const VNI: &str = "reconfigure -y --set calicoNetwork.vxlan.vxlanVNI=5000";
-
 impl RealCluster {
-    /// Refused as this, with this exit code; nothing was changed, and the server was only read.
-    #[track_caller]
-    fn refuses(&self, words: &str, code: i32, id: &str) -> Value {
-        let (mark, before) = (self.mark(), self.lab.picture_without_state());
-        let refused = self.run(&format!("{words} -o json")).exits(code).json();
-        assert_eq!((&refused["error"]["id"], &refused["changed"]), (&json!(id), &json!(false)), "{words}: {refused:#}");
-        self.lab.picture_without_state().same_as(&before);
-        assert!(!self.cordoned(), "{words}");
-        // Reviews and tokens are created, and stored nowhere.
-        let asked = self.asked_since(mark, OPERATOR);
-        let written = asked.iter().find(|one| {
-            !matches!(one.verb.as_str(), "get" | "list" | "watch")
-                && !one.uri.contains("selfsubject")
-                && !one.uri.contains("/token?")
-        });
-        assert!(written.is_none(), "{words}: {written:?}");
-        refused
-    }
-
-    /// The same with kubelet's own kubeconfig.
+    /// Refused with kubelet's own kubeconfig.
     #[track_caller]
     fn refuses_kubelet(&self, more: &str, code: i32) -> Value {
         let before = self.lab.picture_without_state();
@@ -154,76 +133,6 @@ fn kubelets_own_kubeconfig(cluster: &RealCluster) {
     assert!(refused["error"]["why"].to_string().contains("node requested token not bound to a pod"), "{refused:#}");
 }
 
-/// A change that could not be finished ends before the cordon.
-fn a_right_that_is_missing(cluster: &RealCluster) {
-    let all = cluster.server.get(ROLE)["rules"].clone();
-    for (verb, resource) in [("create", "pods/eviction"), ("patch", "nodes")] {
-        let mut fewer = all.as_array().unwrap().clone();
-        fewer.retain(|rule| (&rule["verbs"], &rule["resources"]) != (&json!([verb]), &json!([resource])));
-        assert_eq!(fewer.len() + 1, all.as_array().unwrap().len());
-        cluster.server.patch(ROLE, &json!({ "rules": fewer }));
-        let refused = cluster.refuses(VNI, 17, "ClusterRights");
-        let what = refused["error"]["what"].as_str().unwrap();
-        assert!(what.contains(&format!("{verb} {resource}")), "{what}");
-    }
-    cluster.server.patch(ROLE, &json!({ "rules": all }));
-}
-
-fn a_node_that_is_missing(cluster: &RealCluster) {
-    let refused = cluster.run("cluster check --node-name nope -o json").exits(7).json();
-    assert_eq!(refused["error"]["id"], "NodeAbsent", "{refused:#}");
-}
-
-/// Kubernetes refuses each eviction of a pod that two budgets select, whatever the number of its replicas.
-fn two_budgets_for_one_pod(cluster: &RealCluster) {
-    let budget = json!({
-        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
-        "metadata": { "name": "web-too", "namespace": "demo" },
-        "spec": { "minAvailable": 1, "selector": { "matchLabels": { "app": "web" } } },
-    });
-    cluster.kubectl(&["create", "-f", "-"], &budget.to_string());
-    let refused = cluster.run("node drain -y -o json").exits(8).json();
-    let (id, hint) = (&refused["error"]["id"], refused["error"]["hint"].to_string());
-    assert_eq!(id, "DrainNeverAllowed", "{refused:#}");
-    assert!(hint.contains("change the selectors of the budgets") && !hint.contains("scale"), "{hint}");
-    assert!(!cluster.cordoned());
-    cluster.kubectl(&["delete", "pdb", "web-too", "-n", "demo"], "");
-}
-
-fn a_lease_of_another_machine(cluster: &RealCluster) {
-    let now = jiff::Timestamp::now();
-    let lease = json!({
-        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-        "metadata": { "name": "calicoctl-win.win-a1", "namespace": "kube-node-lease" },
-        "spec": {
-            "holderIdentity": "jump-host/r7", "leaseDurationSeconds": 3600, "renewTime": format!("{now:.6}"),
-        },
-    });
-    let _last_runs =
-        cluster.server.try_kubectl(&["delete", "lease", "calicoctl-win.win-a1", "-n", "kube-node-lease"], "");
-    cluster.kubectl(&["create", "-f", "-"], &lease.to_string());
-    for verb in [VNI, "node cordon", "node drain -y", "credentials rotate -y", "uninstall -y"] {
-        let refused = cluster.refuses(verb, 14, "NodeLeased");
-        assert!(refused["error"]["what"].to_string().contains("run r7 on jump-host"), "{refused:#}");
-    }
-    cluster.kubectl(&["delete", "lease", "calicoctl-win.win-a1", "-n", "kube-node-lease"], "");
-}
-
-/// One object that is missing leaves all other answers.
-fn an_account_that_is_missing(cluster: &RealCluster) {
-    let others = |code: i32| -> Vec<(String, String)> {
-        let checked = cluster.run("cluster check -o json").exits(code).json();
-        let checks = checked["checks"].as_array().unwrap().iter();
-        let mut found: Vec<_> = checks.map(|one| (one["id"].to_string(), one["status"].to_string())).collect();
-        let account = found.iter().position(|(id, _)| id == "\"CalicoServiceAccount\"").unwrap();
-        assert_eq!(found.remove(account).1, if code == 0 { "\"ok\"" } else { "\"fail\"" }, "{checked:#}");
-        found
-    };
-    let before = others(0);
-    cluster.kubectl(&["delete", "serviceaccount", "calico-node", "-n", "calico-system"], "");
-    assert_eq!(others(3), before);
-}
-
 #[test]
 fn what_a_real_server_refuses_is_said_before_anything_changes() {
     let Some(cluster) = RealCluster::start(V1) else { return };
@@ -233,11 +142,5 @@ fn what_a_real_server_refuses_is_said_before_anything_changes() {
     kubelets_own_kubeconfig(&cluster);
     let _installed = cluster.run("install -y").exits(0);
     cluster.bind_pods();
-    a_right_that_is_missing(&cluster);
-    a_node_that_is_missing(&cluster);
-    two_budgets_for_one_pod(&cluster);
-    a_lease_of_another_machine(&cluster);
-    let _changed = cluster.run(VNI).exits(0);
-    assert!(!cluster.cordoned());
-    an_account_that_is_missing(&cluster);
+    what_is_refused(&cluster);
 }

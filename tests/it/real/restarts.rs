@@ -1,8 +1,6 @@
 //! A server that restarts, or is too busy, while a node is changed.
 
-use std::fs::File;
 use std::hash::{BuildHasher as _, RandomState};
-use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -12,7 +10,7 @@ use calicoctl_win::settings::Limits;
 use serde_json::{Value, json};
 
 use super::api_server::until;
-use super::cluster::{NEIGHBOUR, OPERATOR, RealCluster, V1};
+use super::cluster::{Joined as _, NEIGHBOUR, OPERATOR, RealCluster, V1};
 
 /// How many runs a server's restart interrupts; the full form has 30 (`CALICO_WIN_RESTARTS=30`).
 fn times() -> usize {
@@ -29,16 +27,6 @@ fn installed() -> Option<RealCluster> {
     cluster.config(cluster.release());
     let _done = cluster.run("install -y").exits(0);
     Some(cluster)
-}
-
-impl RealCluster {
-    /// Starts `calicoctl-win WORDS` as the operator; its output goes to the file `said`.
-    pub fn begin(&self, words: &str) -> Child {
-        let mut command = self.lab.command(&self.with_access(words));
-        let out = File::create(self.lab.path("said")).unwrap();
-        let err = out.try_clone().unwrap();
-        command.args(["--sandbox", "node"]).stdin(Stdio::null()).stdout(out).stderr(err).spawn().unwrap()
-    }
 }
 
 const fn vni(number: usize) -> u64 {

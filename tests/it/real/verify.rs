@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::api_server::until;
 use super::audit::are_modest;
-use super::cluster::{NODE, OPERATOR, RealCluster, V1};
+use super::cluster::{Joined as _, NODE, OPERATOR, RealCluster, V1};
 use crate::read;
 
 const NAMESPACE: &str = "calicoctl-win-verify";
