@@ -1,6 +1,7 @@
 //! Stories that a real cluster and the sandbox's own tell alike. They run here on the sandbox's, and in `real` on
 //! kube-apiserver.
 
+pub mod failed;
 pub mod kept;
 pub mod life;
 pub mod refused;
@@ -77,6 +78,14 @@ pub trait Joined {
     /// Runs `calicoctl-win WORDS` on the node as the operator.
     fn run(&self, words: &str) -> Output {
         self.lab().alone(&with_access(words))
+    }
+
+    /// The same with a fault of the node.
+    fn fails_at(&self, fault: &str, words: &str) -> Output {
+        let words = with_access(words);
+        let mut command = self.lab().command(&words);
+        command.args(["--sandbox", "node"]).env("CALICO_WIN_SANDBOX_FAULT", fault);
+        Output::of(&words, command)
     }
 
     /// Starts it; its output goes to the file `said`.

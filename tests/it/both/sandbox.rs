@@ -7,7 +7,7 @@ use calicoctl_win::sandbox::cluster::{EmbeddedCluster, Layout, Seed};
 use http::Method;
 use serde_json::{Value, json};
 
-use super::{Asked, Joined, Kind, NODE, OPERATOR, V1, kept, life, refused};
+use super::{Asked, Joined, Kind, NODE, OPERATOR, V1, failed, kept, life, refused};
 use crate::clusters::create;
 use crate::lab::{Lab, Output};
 use crate::read;
@@ -124,4 +124,9 @@ fn the_sandboxs_cluster_keeps_what_no_verb_was_asked_for() {
 #[test]
 fn what_the_sandboxs_cluster_refuses_is_said_before_anything_changes() {
     refused::what_is_refused(&installed(V1));
+}
+
+#[test]
+fn a_run_that_fails_leaves_the_node_object_of_the_sandboxs_cluster_as_it_was() {
+    failed::what_fails(&SandboxCluster::start(V1));
 }
