@@ -1,7 +1,8 @@
 """Checks the Terraform module with Terraform itself: check.sh runs it, with the path of calicoctl-win.
 
-What it cannot check: the resources of the examples for AWS and Azure, because their providers are in no package
-registry. Of these files it checks the grammar, and that they use variables and outputs that exist.
+What it cannot run: the providers of the examples for AWS and Azure, which are in no package registry. Of these files it
+checks the grammar, that they use variables and outputs that exist, and that their resources have the arguments of their
+providers: tests/providers.json has them.
 """
 
 import base64
@@ -94,6 +95,43 @@ def check_packer():
     print("the Packer template parses, and names only what there is")
 
 
+def wrong_arguments(body, known):
+    """What a provider would refuse of a resource, or of a block in it."""
+    given = set(body) - {"__is_block__", "lifecycle", "depends_on", "count", "for_each", "provider"}
+    for name in given - set(known["required"]) - set(known["optional"]):
+        yield f"there is no {name}"
+    for name in set(known["required"]) - given:
+        yield f"{name} is required"
+    for name, block in known.get("blocks", {}).items():
+        for one in body.get(name, []):
+            yield from wrong_arguments(one, block)
+
+
+def wrong_resources(text):
+    """What the providers would refuse of a file's resources, and of what it reads of them."""
+    known = json.loads((MODULE / "tests/providers.json").read_text())
+    for block in hcl2.loads(text).get("resource", []):
+        for kind, named in block.items():
+            for body in named.values():
+                yield from wrong_arguments(body, known[kind.strip('"')])
+    for kind, name in re.findall(r"\b((?:aws|azurerm)_\w+)\.\w+\.(\w+)", text):
+        if name not in known[kind]["read"]:
+            yield f"{kind} has no {name}"
+
+
+def check_resources(cloud):
+    text = cloud.read_text()
+    found = list(wrong_resources(text))
+    expect(not found, f"{cloud}: {found}")
+    # The check itself: each of these is refused.
+    changes = {
+        "aws.tf": {"image_id  ": "image_ids ", "http_tokens": "http_token", "  min_size ": "  # ", "latest_ver": "new_ver"},
+        "azure.tf": {"script =": "scrpt =", "  location  ": "  # ", "virtual_machine_id = var": "machine_id = var"},
+    }
+    for right, wrong in changes[cloud.name].items():
+        expect(right in text and list(wrong_resources(text.replace(right, wrong))), f"{wrong} is accepted")
+
+
 def check_example(example):
     """All of it, or without the file for a provider."""
     files = list(example.glob("*.tf"))
@@ -102,8 +140,9 @@ def check_example(example):
         unknown = set(re.findall(r"\bvar\.(\w+)", text)) - names("variable", files)
         unknown |= set(re.findall(r"\bmodule\.calico\.(\w+)", text)) - names("output", MODULE.glob("*.tf"))
         expect(not unknown, f"{cloud}: there is no {unknown}")
+        check_resources(cloud)
         cloud.unlink()
-        print(f"{example.name}: validated without {cloud.name}")
+        print(f"{example.name}: validated without {cloud.name}, whose arguments are its provider's")
     terraform(example, "init", input=False)
     terraform(example, "validate")
 
