@@ -26,6 +26,9 @@ use crate::selftest::report::RowReport;
 use crate::selftest::{Reach, TestContext};
 use crate::wait::{self, Wait};
 
+/// What the API server has to answer in any case.
+const ANSWER: Duration = Duration::from_secs(5);
+
 /// The pause between two rounds of `--wait`.
 const PAUSE: Duration = Duration::from_secs(2);
 
@@ -44,6 +47,8 @@ impl Round {
 
 pub(crate) fn run(args: &Preflight, app: &mut App) -> Result<Ending> {
     let limit = if args.wait { args.timeout.length() } else { Duration::ZERO };
+    // The first look of a wait must be a whole one, also if the limit is short.
+    app.connector.limit = args.wait.then_some(limit.max(ANSWER));
     let (mut node, mut last) = (app.node()?, None);
     let wait = Wait { what: Some("all checks to pass"), limit, pause: PAUSE, rest: &mut wait::sleep };
     wait_for(app, &mut *node, wait, |app, node| Ok(last.insert(look(app, (args.deep, true), node)?).is_good()))?;

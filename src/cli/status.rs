@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 
 use super::args::Status;
 use super::documents::Run;
@@ -34,21 +34,14 @@ pub(crate) fn run(args: &Status, app: &mut App) -> Result<Ending> {
     if args.watch {
         return watch(app);
     }
-    let limit = args.timeout.length();
-    let mut node = app.node()?;
-    let mut status = measure(app, &*node)?;
-    if args.wait {
-        let wait = Wait { what: Some("the node to be healthy"), limit, pause: LOOK, rest: &mut wait::sleep };
-        let healthy = wait_for(app, &mut *node, wait, |app, node| {
-            if !settled(&status) {
-                status = measure(app, node)?;
-            }
-            Ok(settled(&status))
-        })?;
-        if !healthy {
-            let why = status.reasons.join("; ");
-            app.warn("StatusWaitOver", format!("not healthy within {} s: {why}", limit.as_secs()));
-        }
+    let limit = if args.wait { args.timeout.length() } else { Duration::ZERO };
+    let (mut node, mut last) = (app.node()?, None);
+    let wait = Wait { what: Some("the node to be healthy"), limit, pause: LOOK, rest: &mut wait::sleep };
+    let healthy = wait_for(app, &mut *node, wait, |app, node| Ok(settled(last.insert(measure(app, node)?))))?;
+    let status = last.context("measure the node")?;
+    if args.wait && !healthy {
+        let why = status.reasons.join("; ");
+        app.warn("StatusWaitOver", format!("not healthy within {} s: {why}", limit.as_secs()));
     }
     let text = text(&status, app);
     app.reporter.document(&status, &text);

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
@@ -32,12 +33,19 @@ pub(crate) struct Connector {
     pub asks: bool,
     /// An API server that did not answer in time: what only shows the state does not ask it again.
     pub hung: Option<(String, Fault)>,
+    /// The API server may take no longer, whatever the config says.
+    pub limit: Option<Duration>,
 }
 
 impl Connector {
+    fn limits(&self, connection: &Connection) -> Limits {
+        let limits = connection.limits(self.asks);
+        Limits { timeout: limits.timeout.min(self.limit.unwrap_or(limits.timeout)), ..limits }
+    }
+
     /// Connects to the cluster with the installer's rights.
     pub fn cluster(&self, node: &dyn Node, connection: &Connection) -> Result<Cluster> {
-        let limits = connection.limits(self.asks);
+        let limits = self.limits(connection);
         if connection.host_process {
             return self.connect(&host_process::read()?.kubeconfig, Path::new(""), None, limits);
         }
@@ -56,7 +64,7 @@ impl Connector {
     /// Connects to the cluster that a kubeconfig file on this machine names; `node` as in
     /// [`crate::node::trust::check`].
     pub fn by_file(&self, node: Option<&dyn Node>, file: &Path, connection: &Connection) -> Result<Cluster> {
-        let (context, limits) = (connection.context.as_deref(), connection.limits(self.asks));
+        let (context, limits) = (connection.context.as_deref(), self.limits(connection));
         check_kubeconfig(node, file, context)?;
         // A sandbox's own cluster has another port each time.
         if let (Some(_), Ok(text)) = (&self.env, cluster::read_kubeconfig(file))

@@ -319,6 +319,13 @@ fn a_server_that_hangs_is_waited_for_once() {
             assert!(detail.contains("within 0.5 s"), "it has been asked again, which may take 5 s: {detail}");
         }
     }
+    // A wait has a limit of its own.
+    let said =
+        lab.run("preflight --wait --timeout 1s --kubeconfig admin.yaml --set transport.timeout=1h -o json").exits(7);
+    assert!(said.json()["checks"].to_string().contains("within 2.5 s"), "{said}");
+    let before = asked.load(Relaxed);
+    let _waited = lab.run("status --wait --timeout 1s").exits(12);
+    assert_eq!(asked.load(Relaxed) - before, 1, "the time was over after the first look");
     let zip = std::fs::File::open(lab.path("node.zip")).unwrap();
     let mut zip = zip::ZipArchive::new(zip).unwrap();
     let name = zip.file_names().map(|name| name.unwrap().into_owned()).find(|name| name.ends_with("/status.json"));
