@@ -144,6 +144,9 @@ fn after(
 }
 
 fn network(context: &mut TestContext<'_>) -> Result<Answer> {
+    if let Some(stuck) = &context.stuck {
+        return Err(stuck.clone().into());
+    }
     let name = match adapter(context) {
         Ok(name) => name,
         Err(answer) => return Ok(answer),
@@ -178,7 +181,7 @@ fn network(context: &mut TestContext<'_>) -> Result<Answer> {
 const NO_NETWORK: &str = "there is no test network";
 
 fn endpoint(context: &mut TestContext<'_>) -> Result<Answer> {
-    if context.node.get(&Id::Network(NETWORK.into()))?.is_none() {
+    if context.before.is_none() || context.node.get(&Id::Network(NETWORK.into()))?.is_none() {
         return Answer::skipped(NO_NETWORK);
     }
     let probe = Probe::MakeEndpoint { network: NETWORK.into(), name: ENDPOINT.into(), ip: ADDRESS };
