@@ -131,6 +131,14 @@ size_and_static() {
     ! grep -q INTERP "$work/headers" || fail "the Linux build is not static"
 }
 
+# Windows looks for these in the executable's folder first, before the program can forbid it: src/node/windows/dll.rs.
+imports() {
+    x86_64-w64-mingw32-objdump -p "$windows.exe" | sed -n 's/.*DLL Name: //p' >"$work/imports"
+    grep -qix kernel32.dll "$work/imports" || fail "the imports of the .exe cannot be read"
+    ! grep -iE '^(version|iphlpapi|rstrtmgr|wtsapi32|ncrypt|secur32|ktmw32|propsys)\.dll$' "$work/imports" ||
+        fail "the .exe imports a DLL that a user may have put beside it"
+}
+
 # The dependencies that cargo-auditable wrote into the executables are in the SBOM.
 auditable() {
     x86_64-w64-mingw32-objcopy --dump-section ".dep-v0=$work/windows.dep" "$windows.exe" "$work/copy"
@@ -182,7 +190,7 @@ if [ -n "$ca" ]; then
     make_ca "$work/other"
     checks+=(signatures)
 else
-    checks+=(size_and_static auditable)
+    checks+=(size_and_static imports auditable)
 fi
 for check in "${checks[@]}"; do
     "$check"

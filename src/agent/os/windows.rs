@@ -41,8 +41,7 @@ use windows_sys::Win32::System::JobObjects::{
 };
 use windows_sys::Win32::System::LibraryLoader::{GetModuleHandleW, GetProcAddress};
 use windows_sys::Win32::System::RemoteDesktop::{
-    ProcessIdToSessionId, WTS_CURRENT_SERVER_HANDLE, WTS_CURRENT_SESSION, WTSClientProtocolType, WTSFreeMemory,
-    WTSQuerySessionInformationW,
+    ProcessIdToSessionId, WTS_CURRENT_SERVER_HANDLE, WTS_CURRENT_SESSION, WTSClientProtocolType,
 };
 use windows_sys::Win32::System::Threading::{
     CREATE_BREAKAWAY_FROM_JOB, CREATE_NEW_PROCESS_GROUP, CREATE_NO_WINDOW, CREATE_SUSPENDED, DETACHED_PROCESS,
@@ -52,6 +51,7 @@ use windows_sys::Win32::System::Threading::{
 use super::{Body, Level, Place, Scm};
 use crate::agent::stop::Stop;
 use crate::calico::registry::EVENT_SOURCE;
+use crate::node::windows::dll::late;
 use crate::node::windows::{filetime, processes};
 
 /// A process has one console, and its children inherit whether it ignores Ctrl-C: an interrupt and a start must not
@@ -265,6 +265,12 @@ pub fn is_remote() -> bool {
         || processes::ancestors()
             .is_ok_and(|names| names.iter().any(|name| WINRM.iter().any(|host| name.eq_ignore_ascii_case(host))))
 }
+
+late!("wtsapi32.dll":
+    fn WTSQuerySessionInformationW(server: *mut c_void, session: u32, what: i32, answer: *mut *mut u16,
+        size: *mut u32) -> i32;
+    fn WTSFreeMemory(memory: *mut c_void) -> ();
+);
 
 /// Whether this is a session of Remote Desktop.
 fn is_rdp() -> bool {

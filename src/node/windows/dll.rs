@@ -45,6 +45,28 @@ pub fn function(dll: &str, name: &CStr) -> Result<FARPROC, u32> {
     }
 }
 
+/// A function that every supported Windows has; `name` has a zero at its end. For [`late`].
+pub fn known(dll: &str, name: &'static str) -> unsafe extern "system" fn() -> isize {
+    let name = CStr::from_bytes_with_nul(name.as_bytes()).ok();
+    name.and_then(|name| function(dll, name).ok()?).expect("every supported Windows has it")
+}
+
+/// Declares functions of a DLL that Windows takes from the executable's folder too: one that is imported is loaded before
+/// [`restrict_search`] is called, one that is declared here at its first call.
+macro_rules! late {
+    ($dll:literal: $(fn $name:ident($($argument:ident: $kind:ty),*) -> $result:ty;)*) => {$(
+        /// See Windows's own.
+        #[allow(non_snake_case, clippy::too_many_arguments, reason = "it is Windows's")]
+        unsafe fn $name($($argument: $kind),*) -> $result {
+            type Function = unsafe extern "system" fn($($kind),*) -> $result;
+            let found = $crate::node::windows::dll::known($dll, concat!(stringify!($name), "\0"));
+            // SAFETY: this is the function's documented signature, and the caller keeps the function's contract.
+            unsafe { std::mem::transmute::<unsafe extern "system" fn() -> isize, Function>(found)($($argument),*) }
+        }
+    )*};
+}
+pub(crate) use late;
+
 fn load(dll: &str) -> Result<HMODULE, u32> {
     let file = wide(dll);
     // SAFETY: `file` is UTF-16 with a zero at its end and outlives the call.

@@ -1,7 +1,7 @@
 //! The IP helper's tables of interfaces, routes and sockets, as plain records.
 
 use std::collections::BTreeSet;
-use std::ffi::CStr;
+use std::ffi::{CStr, c_void};
 use std::net::Ipv4Addr;
 use std::ptr;
 
@@ -9,20 +9,28 @@ use anyhow::Result;
 use ipnet::Ipv4Net;
 use windows_sys::Win32::Foundation::{ERROR_BUFFER_OVERFLOW, ERROR_INSUFFICIENT_BUFFER, ERROR_NO_DATA, FARPROC};
 use windows_sys::Win32::NetworkManagement::IpHelper::{
-    FreeMibTable, GAA_FLAG_SKIP_ANYCAST, GAA_FLAG_SKIP_DNS_SERVER, GAA_FLAG_SKIP_MULTICAST, GetAdaptersAddresses,
-    GetExtendedTcpTable, GetExtendedUdpTable, GetIpForwardTable2, IP_ADAPTER_ADDRESSES_LH, IP_ADAPTER_DHCP_ENABLED,
-    MIB_IPFORWARD_ROW2, MIB_IPFORWARD_TABLE2, MIB_TCP_STATE_ESTAB, MIB_TCPROW_LH, MIB_UDP6ROW, MIB_UDPROW,
-    TCP_TABLE_BASIC_CONNECTIONS, UDP_TABLE_BASIC,
+    GAA_FLAG_SKIP_ANYCAST, GAA_FLAG_SKIP_DNS_SERVER, GAA_FLAG_SKIP_MULTICAST, IP_ADAPTER_ADDRESSES_LH,
+    IP_ADAPTER_DHCP_ENABLED, MIB_IPFORWARD_ROW2, MIB_IPFORWARD_TABLE2, MIB_TCP_STATE_ESTAB, MIB_TCPROW_LH, MIB_UDP6ROW,
+    MIB_UDPROW, TCP_TABLE_BASIC_CONNECTIONS, UDP_TABLE_BASIC,
 };
 use windows_sys::Win32::NetworkManagement::Ndis::IfOperStatusUp;
 use windows_sys::Win32::Networking::WinSock::{
     ADDRESS_FAMILY, AF_INET, AF_INET6, IpDadStateDeprecated, SOCKADDR_IN, SOCKADDR_INET,
 };
 
-use super::dll;
+use super::dll::{self, late};
 use crate::fault::{Exit, Fault};
 use crate::node::win32::{self, refused};
 use crate::values::Cidr;
+
+late!("iphlpapi.dll":
+    fn FreeMibTable(table: *const c_void) -> ();
+    fn GetAdaptersAddresses(family: u32, flags: u32, unused: *const c_void, first: *mut IP_ADAPTER_ADDRESSES_LH,
+        size: *mut u32) -> u32;
+    fn GetExtendedTcpTable(table: *mut c_void, size: *mut u32, sorted: i32, family: u32, kind: i32, unused: u32) -> u32;
+    fn GetExtendedUdpTable(table: *mut c_void, size: *mut u32, sorted: i32, family: u32, kind: i32, unused: u32) -> u32;
+    fn GetIpForwardTable2(family: ADDRESS_FAMILY, table: *mut *mut MIB_IPFORWARD_TABLE2) -> u32;
+);
 
 /// `IF_TYPE_SOFTWARE_LOOPBACK`.
 const LOOPBACK: u32 = 24;

@@ -7,16 +7,23 @@ use std::ptr;
 
 use anyhow::{Context, Result};
 use windows_sys::Win32::Foundation::{ERROR_MORE_DATA, ERROR_SUCCESS};
-use windows_sys::Win32::System::RestartManager::{
-    CCH_RM_SESSION_KEY, RM_PROCESS_INFO, RmEndSession, RmGetList, RmRegisterResources, RmStartSession,
-};
+use windows_sys::Win32::System::RestartManager::{CCH_RM_SESSION_KEY, RM_PROCESS_INFO, RM_UNIQUE_PROCESS};
 
 use super::disk;
+use super::dll::late;
 use super::processes::{self, Listed};
 use super::wide::wide_path;
 use crate::node::win32::refused;
 use crate::node::{OpenFile, Process};
 use crate::values::WinPath;
+
+late!("rstrtmgr.dll":
+    fn RmStartSession(session: *mut u32, unused: u32, key: *mut u16) -> u32;
+    fn RmEndSession(session: u32) -> u32;
+    fn RmRegisterResources(session: u32, files: u32, names: *const *const u16, programs: u32,
+        processes: *const RM_UNIQUE_PROCESS, services: u32, service_names: *const *const u16) -> u32;
+    fn RmGetList(session: u32, needed: *mut u32, room: *mut u32, found: *mut RM_PROCESS_INFO, why: *mut u32) -> u32;
+);
 
 /// See [`crate::node::Node::open_files`].
 pub fn open_files(folder: &WinPath, besides: &[Process]) -> Result<Vec<OpenFile>> {

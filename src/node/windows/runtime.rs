@@ -1,14 +1,14 @@
 //! The container runtime, from its service.
 
 use std::collections::BTreeMap;
+use std::ffi::c_void;
 use std::io::ErrorKind;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use windows_sys::Win32::Storage::FileSystem::{
-    GetFileVersionInfoSizeW, GetFileVersionInfoW, VS_FIXEDFILEINFO, VerQueryValueW,
-};
+use windows_sys::Win32::Storage::FileSystem::VS_FIXEDFILEINFO;
 
+use super::dll::late;
 use super::registry;
 use super::wide::{wide, wide_path};
 use crate::calico::nssm;
@@ -103,6 +103,12 @@ fn cri_config(arguments: &[String]) -> Result<CriConfig> {
     };
     containerd::read(config, &Files { read: &read, list: &list })
 }
+
+late!("version.dll":
+    fn GetFileVersionInfoSizeW(file: *const u16, unused: *mut u32) -> u32;
+    fn GetFileVersionInfoW(file: *const u16, unused: u32, size: u32, block: *mut c_void) -> i32;
+    fn VerQueryValueW(block: *const c_void, what: *const u16, found: *mut *mut c_void, length: *mut u32) -> i32;
+);
 
 /// The version in a program's own resource; empty if it has none. The program is not run.
 fn version(program: &WinPath) -> String {
