@@ -46,12 +46,17 @@ source "amazon-ebs" "node" {
   }
 
   # EC2Launch runs this script, which turns WinRM on. Packer decrypts the password of Administrator with its own key.
+  # NTLM, because the WinRM of Windows refuses basic authentication unless that is turned on.
   communicator   = "winrm"
   winrm_username = "Administrator"
   winrm_use_ssl  = true
+  winrm_use_ntlm = true
   winrm_insecure = true
   winrm_timeout  = "20m"
   user_data_file = "winrm.ps1"
+
+  # Sysprep stops it: stopped earlier, the image would not be generalized.
+  disable_stop_instance = true
 }
 
 build {
@@ -90,10 +95,11 @@ build {
     valid_exit_codes = [16]
   }
 
+  # --block: once the service has run the user data. The flags are in the AWS guide "EC2Launch v2 settings".
   provisioner "powershell" {
     inline = [
       "Remove-Item -Recurse -Force C:\\calico-setup",
-      "& 'C:\\Program Files\\Amazon\\EC2Launch\\EC2Launch.exe' sysprep",
+      "& 'C:\\Program Files\\Amazon\\EC2Launch\\EC2Launch.exe' sysprep --block --clean --shutdown",
     ]
   }
 }
