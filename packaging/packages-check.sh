@@ -173,6 +173,12 @@ manifests() {
     check-jsonschema --schemafile "$schemas/scoop.json" scoop/calicoctl-win.json
     nuget "calicoctl-win.$version.nupkg"
     ! grep -rn '@[A-Z_0-9]*@' winget scoop "$work/nupkg" || fail "a manifest is not filled in"
+    # winget warns of a manifest that does not name its schema, by that schema's own id.
+    local file id
+    for file in winget/*.yaml; do
+        id=$(sed -n '2s/.*: "\(.*\)",/\1/p' "$of.$(sed -n 's/^ManifestType: //p' "$file").1.28.0.json")
+        [ "$(head -1 "$file")" = "# yaml-language-server: \$schema=$id" ] || fail "$file does not name the schema $id"
+    done
     local name code
     for name in ProductCode UpgradeCode; do
         code=$(msiinfo export "$windows.msi" Property | tr -d '\r' | sed -n "s/^$name\t//p")
