@@ -14,8 +14,10 @@ if command -v apt-get >/dev/null || { command -v wine && command -v x86_64-w64-m
     packaging/wine/prepare.sh
     CALICOCTL_WIN_EXE=$(packaging/wine/build.sh)
     export CALICOCTL_WIN_EXE CALICOCTL_WIN_WINE_PREFIX=$PWD/target/wine/template
-    # The stories install it as Calico.
-    packaging/real/prepare.sh calico || echo "calico.exe is not built: the Windows stories do not run" >&2
+    # The stories install the first as Calico, and their containerd runs the second for each pod.
+    for part in calico cri; do
+        packaging/real/prepare.sh $part || echo "$part.exe is not built: the Windows stories do not run" >&2
+    done
 else
     echo "neither apt nor Wine and mingw: the Windows executable is not tested" >&2
 fi
