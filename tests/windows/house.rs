@@ -123,7 +123,7 @@ impl House {
         let port = |port: u16| format!("https://127.0.0.1:{port}");
         let kubeconfig = cluster.admin_kubeconfig_direct().replace(&port(cluster.addr().port()), &port(wire.port));
         // kubelet's, with which CalicoNode deletes pods that a boot has left without a network.
-        machine.file("k/config", &kubeconfig);
+        machine.file_on_c("k/config", &kubeconfig);
         let config = config(version, backend);
         let house = Self::of(machine, wire, Some(cluster), cluster_dir, &kubeconfig, &config)?;
         let (seen, written) = (Arc::clone(&house.cluster), Arc::clone(&house.cluster));
@@ -192,10 +192,14 @@ impl House {
     ) -> Option<Self> {
         let (_calico, cri) = (part("calico.exe")?, part("cri.exe")?);
         let test = machine.c(TEST);
+        // That of the story before, whose last programs are just ending. Under Wine each machine is new.
+        if cfg!(windows) && test.exists() {
+            eventually("the folder of the story before to be deleted", SOON, || fs::remove_dir_all(&test).ok());
+        }
         fs::create_dir_all(&test).unwrap();
         fs::write(test.join("kubeconfig"), kubeconfig).unwrap();
         let config = machine.file("node.yaml", config);
-        machine.file("test/cri.exe", fs::read(cri).unwrap());
+        machine.file_on_c("test/cri.exe", fs::read(cri).unwrap());
         let (cluster, gone) = (Arc::new(RwLock::new(cluster)), Arc::new(AtomicBool::new(false)));
         Some(Self { machine, wire, cluster, config, release: String::new(), cluster_dir, gone })
     }
@@ -253,7 +257,7 @@ impl House {
 
     /// Starts the stand-in for kubelet.
     pub fn start_kubelet(&self) -> Child {
-        self.machine.file("k/kubelet.exe", standin("kubelet.exe"));
+        self.machine.file_on_c("k/kubelet.exe", standin("kubelet.exe"));
         self.machine.start_program(r"C:\k\kubelet.exe", &[], "kubelet-said")
     }
 
@@ -435,6 +439,9 @@ impl Drop for House {
             self.show_what_happened();
         }
         if cfg!(windows) {
+            for kubelet in self.machine.processes_of("kubelet.exe") {
+                self.machine.kill(&kubelet);
+            }
             self.run("uninstall --purge --yes");
         }
     }

@@ -7,9 +7,7 @@ mod wine;
 
 use std::fs::{self, File};
 use std::io::{Read, Seek};
-#[cfg(not(windows))]
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -82,10 +80,13 @@ impl Machine {
 
     /// Writes a file to the machine; returns its path in the form for the executable.
     pub fn file(&self, name: &str, contents: impl AsRef<[u8]>) -> String {
-        let path = self.disk().join(name);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, contents).unwrap();
+        write(&self.disk().join(name), contents);
         self.path(name)
+    }
+
+    /// Writes a file to drive C, which on Windows is not in the test's own folder.
+    pub fn file_on_c(&self, path: &str, contents: impl AsRef<[u8]>) {
+        write(&self.c(path), contents);
     }
 
     /// Runs the executable like a script: no terminal, none of our variables.
@@ -158,6 +159,11 @@ impl Machine {
     pub fn until_gone(&self, image: &str) {
         eventually(&format!("{image} to be gone"), SOON, || self.processes_of(image).is_empty().then_some(()));
     }
+}
+
+fn write(path: &Path, contents: impl AsRef<[u8]>) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, contents).unwrap();
 }
 
 /// Polls until `look` returns something; fails at the `limit`.

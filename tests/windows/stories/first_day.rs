@@ -151,7 +151,7 @@ fn with_bgp_confd_runs_in_its_folder_and_the_bridge_exists() {
     assert_eq!(confd["args"], json!(["-confd", r"-confd-confdir=C:\CalicoWindows\confd"]));
     assert_eq!(confd["dir"], r"C:\CalicoWindows\confd");
     // The output of confd from before a failure would keep it from configuring RemoteAccess.
-    house.machine.file("CalicoWindows/confd/peerings.ps1", "# rendered before");
+    house.machine.file_on_c("CalicoWindows/confd/peerings.ps1", "# rendered before");
     house.end("confd", 1);
     house.until_started("confd", 2);
     assert_eq!(house.read(r"CalicoWindows\confd\peerings.ps1"), "# rendered\n", "it was left as it was");
