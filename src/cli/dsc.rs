@@ -61,7 +61,7 @@ pub(super) fn run(verb: &Dsc, app: &mut App) -> Result<Ending> {
         }
         Dsc::Set { .. } => return set(app),
         Dsc::Delete => {
-            read_desired(app)?;
+            read_desired(app, false)?;
             return uninstall::run(&Uninstall::default(), app);
         }
     }
@@ -72,16 +72,24 @@ fn print(app: &mut App, line: &(impl serde::Serialize + ?Sized)) {
     app.reporter.raw(&format!("{}\n", json!(line)));
 }
 
-/// Reads an instance from stdin, as the config of this run. Returns whether Calico must be installed.
-fn read_desired(app: &mut App) -> Result<bool> {
+/// Reads an instance from stdin, as the config of this run. Returns whether Calico must be installed; `exists`, if the
+/// instance does not say it.
+fn read_desired(app: &mut App, exists: bool) -> Result<bool> {
     let bytes = app.stdin.read().context("read the instance from stdin")?;
     let mut text = std::str::from_utf8(bytes).context("read the instance from stdin")?.to_owned();
-    let mut exist = true;
+    let mut exist = exists;
     // What is no object is refused as any other invalid config.
     if let Ok(Value::Object(mut instance)) = yaml::read::<Value>(&text) {
         exist = match instance.remove(EXIST) {
-            None => true,
-            Some(Value::Bool(exist)) => exist,
+            None => exists,
+            Some(Value::Bool(exist)) => {
+                // It says what is wanted, also without a field.
+                if exist {
+                    instance.entry("apiVersion").or_insert(API_VERSION.into());
+                    instance.entry("kind").or_insert("NodeInstallation".into());
+                }
+                exist
+            }
             Some(other) => {
                 let what = format!("the instance on stdin: {EXIST} is {other}");
                 return Err(Fault::new(Exit::InvalidConfig, "ConfigInvalid", what)
@@ -143,7 +151,7 @@ struct Looked {
 /// # Errors
 /// Those of `plan`: also if a check fails that the change requires.
 fn look(app: &mut App) -> Result<Looked> {
-    let desired = read_desired(app)?;
+    let desired = read_desired(app, true)?;
     let row = if desired { &APPLY } else { &UNINSTALL };
     let (mut node, context) = app.look(row, &Choice::default())?;
     let now = state(&*node)?;
@@ -167,7 +175,7 @@ fn look(app: &mut App) -> Result<Looked> {
 
 /// Makes the change, and prints the state after it.
 fn set(app: &mut App) -> Result<Ending> {
-    let ending = match read_desired(app)? {
+    let ending = match read_desired(app, true)? {
         true => change::run(ChangeRequest::of(&APPLY), app)?,
         false => uninstall::run(&Uninstall::default(), app)?,
     };

@@ -124,6 +124,11 @@ impl Layers {
         whole
     }
 
+    /// Whether no layer sets a field, or one only names its kind by half.
+    pub fn is_empty(&self) -> bool {
+        self.leaves.len() < 2 && self.leaves.keys().all(|path| matches!(path[0].as_str(), "apiVersion" | "kind"))
+    }
+
     /// The config of all layers merged.
     pub fn config(&self) -> Config {
         let whole = self.document_without(&[]);

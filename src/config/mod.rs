@@ -177,6 +177,14 @@ pub fn names(documents: &[Document], overrides: &[Override], path: &str) -> bool
     layers.origin(path).is_some()
 }
 
+/// Whether a document says nothing: a failed write, or one with comments only. Both `apiVersion` and `kind` say that
+/// every default is wanted.
+pub fn is_empty(document: &Document) -> bool {
+    let mut layers = layers::Layers::default();
+    layers.document(document);
+    layers.findings.is_empty() && layers.is_empty()
+}
+
 /// A field of the document, for `explain` and the documentation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldHelp {

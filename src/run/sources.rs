@@ -238,14 +238,15 @@ const MOST_OF_A_NAME: usize = 100;
 const NO_FILE: &str = "-c takes the path of a file: write the config to one, pipe it to -c -, or give single values \
                        with --set PATH=VALUE";
 
-/// An empty document is an error: a failed write, or an empty pipe.
+/// A document that says nothing is an error: a failed write, or an empty pipe.
 fn document(name: String, bytes: &[u8]) -> Result<Document> {
     let text = encoding::decode(bytes)
         .map_err(|why| unreadable(format!("the config {name} cannot be read: {why}")).hint("save it as UTF-8"))?;
-    if ["", "null", "~"].contains(&text.trim()) {
-        return Err(unreadable(format!("the config {name} is empty")).into());
+    let document = Document { name, text };
+    if config::is_empty(&document) {
+        return Err(unreadable(format!("the config {} is empty", document.name)).into());
     }
-    Ok(Document { name, text })
+    Ok(document)
 }
 
 fn unreadable(what: impl Into<String>) -> Fault {

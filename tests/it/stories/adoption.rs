@@ -217,7 +217,7 @@ fn status_says_what_it_recognises_without_a_receipt_and_its_command_works() {
     for (what, breaks, says, command) in HALVES {
         let lab = Lab::node();
         breaks(&lab);
-        lab.write("FILE", "spec: {}\n");
+        lab.write("FILE", "apiVersion: calicoctl-win/v1alpha1\nkind: NodeInstallation\nspec: {}\n");
         let status = lab.run("status -o json").exits(16).json();
         let problems = status["problems"].as_array().unwrap();
         assert_eq!(problems.len(), 1, "{what}: {status:#}");

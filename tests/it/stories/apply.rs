@@ -200,3 +200,34 @@ fn a_saved_plan_allows_no_other_options_and_stays_a_change() {
     let _changed = lab.run("apply -y --set services.felixLogSeverity=warning").exits(0);
     let _stale = lab.run("apply -n --plan plan.json").exits(21);
 }
+
+/// A failed write leaves a file with its first line, and a template may render nothing.
+#[test]
+fn a_config_that_says_nothing_resets_nothing() {
+    const WHOLE: &str = "apiVersion: calicoctl-win/v1alpha1\nkind: NodeInstallation\n";
+    let lab = Lab::installed();
+    let _set = lab.run("reconfigure -y --set calicoNetwork.vxlan.vxlanVNI=5000").exits(0);
+    let before = lab.picture_without_state();
+    let own = "node/C/ProgramData/calicoctl-win/config.yaml";
+    let half = "kind: NodeInstallation\nspec: {}\n";
+    for text in ["# only\n", "---\n", "--- # a\n---\n# b\n", "{}", "spec:\n", "spec: {}\n", "spec:\n  calico:\n", half]
+    {
+        lab.write("c.yaml", text);
+        for words in
+            ["apply -y -c c.yaml", "reconfigure -y -c c.yaml", "install -y -c c.yaml", "config validate c.yaml"]
+        {
+            let refused = lab.run(&format!("{words} -o json")).exits(4).json();
+            assert!(refused.to_string().contains("the config c.yaml is empty"), "{words}: {text:?}: {refused:#}");
+        }
+        lab.write(own, text);
+        let refused = lab.run("apply -y -o json").exits(4).json();
+        assert_eq!(refused["error"]["id"], "ConfigUnreadable", "{text:?}: {refused:#}");
+        std::fs::remove_file(lab.path(own)).unwrap();
+        lab.picture_without_state().same_as(&before);
+    }
+    // Every default, said in words.
+    lab.write("c.yaml", WHOLE);
+    let _valid = lab.run("config validate c.yaml").exits(0);
+    let _reset = lab.run("apply -y -c c.yaml").exits(0);
+    assert_eq!(standing(&lab), ("v3.32.1".into(), Some(4096), true));
+}

@@ -265,6 +265,7 @@ fn an_instance_that_is_not_valid_is_refused_with_one_line_of_json_and_changes_no
     let before = lab.picture_without_state();
     for (text, code, says) in [
         ("", "4", "stdin is empty"),
+        ("{\"spec\": {}}", "4", "stdin is empty"),
         ("[1]", "4", "ConfigInvalid"),
         ("{\"spec\": ", "4", "ConfigInvalid"),
         (r#"{"_exist": "no"}"#, "4", "_exist is \"no\"; state: nothing was changed; fix: write true or false"),
@@ -287,6 +288,17 @@ fn an_instance_that_is_not_valid_is_refused_with_one_line_of_json_and_changes_no
     assert!(line["error"].as_str().unwrap().contains("--bogus"), "{line}");
     assert_eq!(usage.stdout, "");
     lab.picture_without_state().same_as(&before);
+}
+
+/// An empty instance is a mistake; `_exist` says what is wanted.
+#[test]
+fn an_instance_without_a_field_installs_only_if_it_says_so() {
+    let lab = Lab::installed();
+    let engine = Engine::on(&lab);
+    assert_eq!(engine.start("set", false, "{}").code, 4);
+    assert_eq!(engine.test(&json!({ "_exist": true })), (true, Vec::new()));
+    assert_eq!(engine.start("delete", false, "{}").code, 0);
+    assert_eq!(engine.get(), json!({ "_exist": false }));
 }
 
 #[test]
