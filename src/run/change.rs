@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use anyhow::Result;
+use serde_json::Value;
 
 use super::Ending;
 use super::app::App;
@@ -41,7 +42,7 @@ use crate::config::spec::Mode;
 use crate::config::types::Wait;
 use crate::fault::{Exit, Fault};
 use crate::item::{Id, State, Tree};
-use crate::plan::show::{Change, Downgrade, Plan};
+use crate::plan::show::{Change, Downgrade, Plan, SettingChange};
 use crate::settings::{Backend, Datastore};
 
 /// How long the revert of a trial may take before others may change the node.
@@ -524,22 +525,57 @@ impl Configured<'_> {
             Some(kubelet) if !plan.replaces_network() => kubelet.to_string(),
             _ => "this change replaces the HNS network under the pods of this node".into(),
         };
-        let same = if op.app.global.set.is_empty() { "" } else { ", with the same --set" };
-        let hint = match (self.request.saved, self.kind) {
-            (Some(file), _) => {
-                format!(
-                    "drain, change and uncordon with: calicoctl-win apply --plan {}",
-                    quoted(&file.to_string_lossy())
-                )
+        let hint = match self.request.saved {
+            Some(file) => {
+                let file = quoted(&file.to_string_lossy());
+                format!("drain, change and uncordon with: calicoctl-win apply --plan {file}")
             }
-            (None, Kind::First) => format!(
-                "look at it{same}: calicoctl-win plan\nthen drain, install and uncordon{same}: calicoctl-win apply"
-            ),
-            (None, _) => format!(
-                "look at it{same}: calicoctl-win plan\nthen drain, change and uncordon{same}: calicoctl-win reconfigure"
-            ),
+            None => self.with_drain(op)?,
         };
         Err(Fault::new(Exit::NeedsDrain, "NeedsDrain", what).hint(hint).into())
+    }
+
+    /// Returns how to make the same change with a drain. `install` starts from the defaults, and the verbs that drain
+    /// from the current generation: what that sets otherwise is named.
+    fn with_drain(&self, op: &Operation<'_>) -> Result<String> {
+        let (global, sources) = (&op.app.global, &op.context.sources);
+        let SourceOrBundle { source, bundle } = &self.request.source;
+        let (stdin, bundle) = (Path::new("-"), bundle.as_ref().map(|file| file.to_string_lossy()));
+        let named = [
+            ("-c", sources.files.first().filter(|file| *file == stdin).map(|_| "-")),
+            ("--release", source.release.as_deref()),
+            ("--bundle", bundle.as_deref()),
+            ("--sha256", source.sha256.as_deref()),
+        ];
+        let named = named.into_iter().filter_map(|(flag, value)| Some(format!(" {flag} {}", quoted(value?))));
+        let mut flags: String = named.collect();
+        // `reconfigure` takes no release, and `apply` resets no field.
+        let resets =
+            self.kind != Kind::First && source.release.is_none() && bundle.is_none() && source.sha256.is_none();
+        let kept = sources.kept_by_reconfigure(op.node, &op.context.standing)?.unwrap_or_default();
+        let mut set = Vec::new();
+        for SettingChange { path, after, .. } in &self.prepared.planned.plan.settings_diff {
+            let Some(field) = path.strip_prefix("spec.") else { continue };
+            let sets = sources.sets(path);
+            if !sets && kept.pointer(&format!("/{}", path.replace('.', "/"))).is_none() {
+                continue;
+            }
+            if !sets && resets {
+                flags.push_str(&format!(" --unset {field}"));
+            } else if let Some(value) = after.as_ref().and_then(word) {
+                flags.push_str(&format!(" --set {}", quoted(&format!("{field}={value}"))));
+                set.push(field);
+            }
+        }
+        let is_said = |given: &String| {
+            given.split_once('=').is_some_and(|(path, _)| set.contains(&path.trim_start_matches("spec.")))
+        };
+        let same = if global.set.iter().all(is_said) { "" } else { ", with the same --set" };
+        let verb = if resets { "reconfigure" } else { "apply" };
+        Ok(format!(
+            "look at it{same}: calicoctl-win {verb} --dry-run{flags}\nthen drain, change and uncordon{same}: \
+             calicoctl-win {verb}{flags}"
+        ))
     }
 
     /// The load balancers of services were in the deleted network, and kube-proxy still assumes them, if the config
@@ -558,5 +594,15 @@ impl Configured<'_> {
             op.app.warn("KubeProxyStale", message);
         }
         stale
+    }
+}
+
+/// A setting's value as `--set` takes it; none if it has fields, or has no value.
+fn word(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Bool(_) | Value::Number(_) => Some(value.to_string()),
+        Value::Array(items) => Some(items.iter().map(word).collect::<Option<Vec<_>>>()?.join(",")),
+        Value::Null | Value::Object(_) => None,
     }
 }

@@ -169,9 +169,9 @@ const TAKE_CONFIG: [&str; 15] = [
 const TAKE_NOTHING: [&str; 7] =
     ["completion", "config init", "config schema", "config validate", "explain", "plan --print-facts", "version"];
 
-/// A value as one word of a command line.
+/// A value as one word of a command line. To PowerShell, a comma makes two of it.
 pub fn quoted(value: &str) -> String {
-    if value.contains(char::is_whitespace) { format!("\"{value}\"") } else { value.to_owned() }
+    if value.contains(|c: char| c.is_whitespace() || c == ',') { format!("\"{value}\"") } else { value.to_owned() }
 }
 
 fn path_and_value(text: &str) -> Result<String, String> {

@@ -182,6 +182,20 @@ impl Sources {
         document("stdin".into(), bytes)
     }
 
+    /// Whether a flag or variable of this run sets a field. `path` is complete.
+    pub fn sets(&self, path: &str) -> bool {
+        config::names(&[], &self.overrides, path)
+    }
+
+    /// The config that `reconfigure` starts from in place of this run, if that is the current generation's.
+    ///
+    /// # Errors
+    /// When it is not in the store, or cannot be read.
+    pub fn kept_by_reconfigure(&self, node: &dyn Node, standing: &Standing) -> Result<Option<Value>> {
+        let receipt = standing.receipt().filter(|_| self.files.is_empty() && !node.disk(&machines_file()).exists());
+        receipt.map_or(Ok(None), |receipt| store::config(node, receipt))
+    }
+
     /// The config of the current generation, if there is one and it is used: what is not named is kept, except what it
     /// says about a release if another is named.
     fn current(&self, node: &dyn Node, standing: &Standing) -> Result<Option<Document>> {

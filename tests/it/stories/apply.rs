@@ -231,3 +231,32 @@ fn a_config_that_says_nothing_resets_nothing() {
     let _reset = lab.run("apply -y -c c.yaml").exits(0);
     assert_eq!(standing(&lab), ("v3.32.1".into(), Some(4096), true));
 }
+
+/// The hint of a refused `install` is pasted as it is.
+#[test]
+fn the_hint_of_a_refused_install_makes_the_change_that_was_refused() {
+    let there = Lab::installed();
+    let _set = there.run("reconfigure -y --set calicoNetwork.vxlan.vxlanVNI=5000").exits(0);
+    there.write("c.yaml", "spec: {calicoNetwork: {vxlan: {vxlanVNI: 6000}}}\n");
+    let other = "--set calicoNetwork.vxlan.vxlanVNI=7000";
+    let newer = "--release v3.33.0";
+    for (words, version, vni, named) in [
+        ("", "v3.32.1", 4096, "reconfigure --unset calicoNetwork.vxlan.vxlanVNI"),
+        (other, "v3.32.1", 7000, "reconfigure --set calicoNetwork.vxlan.vxlanVNI=7000"),
+        ("-c c.yaml", "v3.32.1", 6000, "reconfigure -c c.yaml"),
+        (newer, "v3.33.0", 4096, "apply --release v3.33.0"),
+    ] {
+        let lab = there.copy();
+        lab.write("c.yaml", std::fs::read(there.path("c.yaml")).unwrap());
+        let refused = lab.run(&format!("install -y -o json {words}")).exits(19).json();
+        let hint = refused["error"]["hint"].as_str().unwrap();
+        let commands: Vec<&str> = hint.lines().map(|line| line.split_once(": calicoctl-win ").unwrap().1).collect();
+        let [look, make] = commands[..] else { panic!("{hint}") };
+        assert!(make.starts_with(named), "{hint}");
+        let pasted = |command: &str| lab.bare(&format!("{command} -y -o json")).exits(0).json();
+        let planned = pasted(look)["plan"]["settings_diff"].to_string();
+        assert!(planned.contains(&format!("\"after\":{vni}")), "{words}: {planned}");
+        let _made = pasted(make);
+        assert_eq!(standing(&lab), (version.into(), Some(vni), true), "{words}");
+    }
+}

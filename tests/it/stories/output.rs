@@ -25,7 +25,7 @@ fn the_commands_of_hints_repeat_sandbox_config_and_kubeconfig() {
 
     let drain = hint(&run(&installed, &["install", "-y", "-c", "vni.yaml"], 19));
     insta::assert_snapshot!(drain, @r"
-    look at it: calicoctl-win plan -c vni.yaml --sandbox node
+    look at it: calicoctl-win reconfigure --dry-run -c vni.yaml --sandbox node
     then drain, change and uncordon: calicoctl-win reconfigure -c vni.yaml --sandbox node
     ");
     let _saved = installed.run("plan -c vni.yaml --out vni.json").exits(0);
