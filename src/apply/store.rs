@@ -321,13 +321,18 @@ pub fn forget(node: &dyn Node, removed: &Owned) -> Result<Option<WinPath>> {
     if !removed.values().flatten().any(|state| *state == State::Tree(Tree::Foreign)) || !path.exists() {
         return Ok(None);
     }
-    let kept = free_folder(node, &WinPath::known(STATE_DIR).join(KEPT), FOREIGN);
+    let kept = kept_foreign(node);
     let files = of_others(&path)?;
     for file in &files {
         move_to(&path.join(file), &node.disk(&kept).join(file)).with_context(|| format!("keep {}", file.display()))?;
     }
     fs::remove_dir_all(&path).with_context(|| format!("remove {} from the store", path.display()))?;
     Ok((!files.is_empty()).then_some(kept))
+}
+
+/// The folder to which [`forget`] moves the files of users that were in the scripts' folder.
+pub fn kept_foreign(node: &dyn Node) -> WinPath {
+    free_folder(node, &WinPath::known(STATE_DIR).join(KEPT), FOREIGN)
 }
 
 /// Returns the files in the folder of the scripts' installation that are neither theirs nor Calico's, relative to it.

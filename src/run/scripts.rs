@@ -189,11 +189,12 @@ pub(super) fn adopted(standing: &Standing) -> BTreeSet<Id> {
     theirs.filter(|(id, _)| was_there(id)).map(|(id, _)| id.clone()).collect()
 }
 
-/// The files of other users in a folder of the scripts that stays in the store, if there are any.
+/// The files of other users in a folder of the scripts that stays in the store, if there are any. `purge`: the store goes,
+/// and they are moved out of it.
 ///
 /// # Errors
 /// When the store cannot be read.
-pub(super) fn files_in_store(node: &dyn Node, standing: &Standing) -> Result<Option<String>> {
+pub(super) fn files_in_store(node: &dyn Node, standing: &Standing, purge: bool) -> Result<Option<String>> {
     let owned = standing.owned();
     let root = owned.iter().find_map(|(id, original)| match (id, original) {
         (Id::Tree(root), Some(State::Tree(Tree::Foreign))) => Some(root),
@@ -203,6 +204,7 @@ pub(super) fn files_in_store(node: &dyn Node, standing: &Standing) -> Result<Opt
     let (Some(root), true) = (root, node.disk(&folder).is_dir()) else { return Ok(None) };
     let files = store::of_others(&node.disk(&folder))?;
     let Some(first) = files.first() else { return Ok(None) };
+    let folder = if purge { store::kept_foreign(node) } else { folder };
     let more = if files.len() > 1 { format!(" and {} more", files.len() - 1) } else { String::new() };
     Ok(Some(format!("{}{more}, not Calico's and in {root} before the first install: now in {folder}", first.display())))
 }

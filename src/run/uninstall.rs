@@ -107,7 +107,7 @@ struct Found {
 fn gather(args: &Uninstall, op: &mut Operation<'_>) -> Result<Removed> {
     let (context, standing) = (op.context, &op.context.standing);
     let mut name = standing.node_name().map(ToString::to_string).unwrap_or_default();
-    let found = look_for(op.node, standing, &context.facts, args.adopted)?;
+    let found = look_for(op.node, standing, &context.facts, args)?;
     if name.is_empty() && !found.theirs.is_empty() {
         // Without a config that can be read, the pods here are not known to the cluster.
         name = found.node_name.clone().or_else(|| context.node_name(op.node).ok()).unwrap_or_default();
@@ -382,7 +382,8 @@ fn purge_incomplete(app: &App, error: Error) -> Error {
 }
 
 /// Looks for what is removed although no receipt says that it is ours: what has our mark, and what Calico's scripts made.
-fn look_for(node: &dyn Node, standing: &Standing, facts: &NodeFacts, adopted: Option<AdoptedFlag>) -> Result<Found> {
+fn look_for(node: &dyn Node, standing: &Standing, facts: &NodeFacts, args: &Uninstall) -> Result<Found> {
+    let adopted = args.adopted;
     let mut found = Found { marked: marks::found(node, &standing.owned(), facts)?, ..Found::default() };
     // A removal that was interrupted is continued.
     let begun = standing.journal.as_ref().filter(|journal| journal.header.about.is_none());
@@ -408,7 +409,7 @@ fn look_for(node: &dyn Node, standing: &Standing, facts: &NodeFacts, adopted: Op
         found.theirs.clear();
     }
     if found.adopted == Some(Adopted::Remove) {
-        found.left.extend(scripts::files_in_store(node, standing)?);
+        found.left.extend(scripts::files_in_store(node, standing, args.purge)?);
     }
     Ok(found)
 }

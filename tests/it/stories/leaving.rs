@@ -275,6 +275,15 @@ fn a_purge_also_removes_what_is_kept_for_an_undo() {
         }
         is_gone(&lab);
         assert!(!told.contains("Undo, until"), "{told}");
+        // The place that is named has the file.
+        if let Some((before, place)) =
+            told.lines().find_map(|line| line.split_once(" before the first install: now in "))
+        {
+            let file = before.trim_start_matches("Left: ").split(' ').next().unwrap();
+            let folder = place.trim_end_matches('.').replace(':', "").replace('\\', "/");
+            assert!(lab.on_node(&folder).join(file).exists(), "{told}");
+        }
+        assert_eq!(told.contains("now in"), words.contains("remove"), "{told}");
         assert!(lab.picture().files_with("it ran").is_empty() && lab.picture().files_with("s3cret").is_empty());
         assert!(!lab.picture().files_with("an administrator's").is_empty(), "files of other users stay");
     }
