@@ -70,10 +70,13 @@ pub(crate) fn clear(op: &mut Operation<'_>, removal: Removal, in_etcd: bool) -> 
             false => blocks(app, &cluster, name),
         }
     } else {
-        app.reporter.tell(&format!(
-            "Kept: what Calico wrote in the cluster for Node {name}, its IPAM blocks among it (--cluster-traces removes \
-             them)."
-        ));
+        // A purge removes the records that name the Node.
+        let how = match removal.purge {
+            true => String::new(),
+            false => format!(" To remove it: {}", app.command("uninstall --cluster-traces")),
+        };
+        app.reporter
+            .tell(&format!("Kept: what Calico wrote in the cluster for Node {name}, its IPAM blocks among it.{how}"));
     }
     if let (Some(secret), Some(delete)) = (secret, delete) {
         let gone = if removal.token_secret { cluster.delete_token_secret(namespace).map(|_| true) } else { Ok(false) };

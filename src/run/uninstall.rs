@@ -13,10 +13,9 @@ use super::cordon::After;
 use super::drain;
 use super::options::{AdoptedFlag, DrainFlags, Uninstall};
 use super::pipeline::{self, Done, Planned, Verb, report};
-use super::scripts;
-use super::sources::Choice;
+use super::sources::{Choice, machines_file};
 use super::verb::UNINSTALL;
-use super::verify;
+use super::{records, scripts, verify};
 use crate::agent::trial::Trial;
 use crate::apply::acls::Networks;
 use crate::apply::converge::{self, unproven};
@@ -167,6 +166,13 @@ impl Removed {
     fn is_nothing(&self, standing: &Standing) -> bool {
         self.planned.plan.changes.is_empty() && standing.in_place().is_none() && standing.journal.is_none()
     }
+
+    /// Whether something in the cluster is to be removed, which an earlier uninstall may have left there.
+    fn is_in_cluster(&self, standing: &Standing) -> bool {
+        let Removal { cluster_traces, token_secret, .. } = self.removal;
+        cluster_traces && standing.node_name().is_some()
+            || token_secret && cluster_cleanup::token_secret(standing).is_some()
+    }
 }
 
 impl Verb for Removed {
@@ -179,7 +185,7 @@ impl Verb for Removed {
     }
 
     fn judge(&mut self, op: &mut Operation<'_>) -> Result<Option<Done>> {
-        if !self.is_nothing(&op.context.standing) || self.removal.purge {
+        if !self.is_nothing(&op.context.standing) || self.removal.purge || self.is_in_cluster(&op.context.standing) {
             return Ok(None);
         }
         let mut msg = "nothing to do: neither this tool nor Calico's scripts installed Calico here".to_owned();
@@ -217,11 +223,17 @@ impl Verb for Removed {
             op.app.warn("TokenSecretDeleted", message);
         }
         if removal.purge {
-            let generations = count(standing.receipts.len(), "generation");
-            op.app.reporter.tell(&format!(
-                "Removed for good (--purge): {STATE_DIR} with {generations} to roll back to, the stored configs and the \
-                 logs; config.yaml in it stays."
-            ));
+            let records = match standing.receipts.len() {
+                0 => String::new(),
+                more => format!("the records of {}, the stored configs and ", count(more, "generation")),
+            };
+            let config = if op.node.disk(&machines_file()).exists() { "; config.yaml in it stays" } else { "" };
+            // The folder may have only what this run has written.
+            let earlier = records::all(op.node)?.iter().any(|record| record["run"] != op.app.run.as_str());
+            if earlier || !records.is_empty() {
+                let text = format!("--purge removes for good: {STATE_DIR} with {records}the logs{config}.");
+                op.app.reporter.tell(&text);
+            }
         }
         if removal.cluster_traces {
             let name = standing.node_name().map_or_else(|| "this machine".into(), |name| format!("Node {name}"));
@@ -229,7 +241,7 @@ impl Verb for Removed {
                 true => format!("Calico's annotations on {name}"),
                 false => format!("the IPAM blocks of {name} that no pod uses, and Calico's annotations on it"),
             };
-            op.app.reporter.tell(&format!("Removed for good (--cluster-traces): {removed}."));
+            op.app.reporter.tell(&format!("--cluster-traces removes for good: {removed}."));
         }
         planned.decide_drain(op)
     }
@@ -241,7 +253,7 @@ impl Verb for Removed {
     /// By the name of the node if something cannot be restored.
     fn ask(&self, op: &mut Operation<'_>) -> Result<()> {
         let plan = &self.planned.plan;
-        if plan.changes.is_empty() && !self.removal.purge {
+        if plan.changes.is_empty() && !self.removal.purge && !self.is_in_cluster(&op.context.standing) {
             return Ok(());
         }
         let name = if self.planned.name.is_empty() { &op.context.facts.host_name } else { &self.planned.name };
@@ -257,8 +269,14 @@ impl Verb for Removed {
 
     fn make(&mut self, op: &mut Operation<'_>) -> Result<Applied> {
         Trial::forget(op.node)?;
+        let only_in_cluster = self.is_nothing(&op.context.standing) && !self.removal.purge;
         let Self { planned, removal, outcome, found } = self;
         let theirs = op.context.standing.node_name().and_then(|name| op.context.other_machine(op.node, name.as_str()));
+        if only_in_cluster {
+            // Another record of an uninstall would end the undo of the one that removed Calico.
+            outcome.clean_cluster(op, *removal, false, theirs);
+            return Ok(Applied { changed: 0, generation: None, downtime: Duration::ZERO });
+        }
         if theirs.is_some() {
             planned.drain = None;
         }
@@ -282,9 +300,10 @@ impl Verb for Removed {
 impl RemovalOutcome {
     /// Reads where Calico keeps its data, before the records are removed.
     pub fn of(op: &Operation<'_>) -> Self {
-        let config = op.context.standing.receipt().and_then(|last| store::effective(op.node, last).ok().flatten());
-        let kind = config.as_ref().and_then(|fields| fields.get("spec.datastore.type"));
         let standing = &op.context.standing;
+        let installed = standing.receipts.iter().rev().find(|receipt| receipt.about.is_some());
+        let config = installed.and_then(|receipt| store::effective(op.node, receipt).ok().flatten());
+        let kind = config.as_ref().and_then(|fields| fields.get("spec.datastore.type"));
         let kubelet = standing.receipt().is_some_and(|receipt| order::runs(&receipt.target.world, Role::Kubelet));
         let kubelet_of = standing.node_name().filter(|_| kubelet).map(ToString::to_string);
         Self { in_etcd: kind.is_some_and(|kind| kind == "etcdv3"), kubelet_of, ..Self::default() }
@@ -356,7 +375,7 @@ impl RemovalOutcome {
             }
             (true, true) => "Calico is removed; this machine is as it was before.",
             (true, false) => "Calico is removed; what is left here is named above.",
-            (false, _) => "Nothing of Calico was left to remove.",
+            (false, _) => "Nothing of Calico was left to remove on this machine.",
         };
         op.app.reporter.tell(msg);
         let mut left = self.left;
@@ -365,9 +384,8 @@ impl RemovalOutcome {
             op.app.reporter.tell(&format!("Undo, until the next install: {undo}"));
             left.push(undo);
         }
-        let changed = applied.changed > 0 || removal.purge && !op.context.standing.receipts.is_empty();
         left.extend(self.kubelet_of.map(|name| format!("kubectl delete node {name}")));
-        report(op, Done { changed, generation: None, ..Done::new(&applied, msg.into(), left) })
+        report(op, Done { generation: None, ..Done::new(&applied, msg.into(), left) })
     }
 }
 

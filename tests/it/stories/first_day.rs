@@ -128,7 +128,7 @@ fn the_first_steps_install_check_and_uninstall() {
     Plan: 0 to create, 0 to update, 21 to delete.
     Disruption: pods on this node lose their network; the host's pauses, remote sessions may drop.
     Takes about 13 s.
-    Removed for good (--purge): C:\ProgramData\calicoctl-win with 1 generation to roll back to, the stored configs and the logs; config.yaml in it stays.
+    --purge removes for good: C:\ProgramData\calicoctl-win with the records of 1 generation, the stored configs and the logs.
     [WARN]  NotDrained: the pods on this node lose their network: those with a controller are deleted, so that it re-creates them; the others must be deleted by hand
     [ 1/10] cni-conf        C:\Program Files\containerd\cni\conf\10-calico.conf  SECONDS
     [ 2/10] pods            Calico, External  SECONDS
@@ -141,7 +141,7 @@ fn the_first_steps_install_check_and_uninstall() {
     [NOTE]  Windows is about to rebuild the virtual switch: this machine's network pauses and remote sessions may drop; the run continues without them. If this session drops: calicoctl-win status --wait --sandbox node
     [ 9/10] hns-network     External, Calico  SECONDS
     [10/10] annotate        node win-a1 says nothing of Calico any more  SECONDS
-    Kept: what Calico wrote in the cluster for Node win-a1, its IPAM blocks among it (--cluster-traces removes them).
+    Kept: what Calico wrote in the cluster for Node win-a1, its IPAM blocks among it.
     Calico is removed; this machine is as it was before.
     result: OK (exit 0) changed=true reboot=false log=TMP/RUN.log
     ");

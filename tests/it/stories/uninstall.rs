@@ -169,6 +169,53 @@ fn the_traces_in_the_cluster_are_removed_too() {
     let _again = other.run("install -y").exits(0);
 }
 
+/// The hint of the first uninstall is pasted as it is.
+#[test]
+fn a_later_uninstall_removes_the_traces_in_the_cluster() {
+    let lab = Lab::installed();
+    let kept = lab.run("uninstall -y").exits(0).stdout;
+    let hint = kept.lines().find_map(|line| line.split_once("To remove it: calicoctl-win ")).expect(&kept).1;
+    let shown = lab.bare(&format!("{hint} --dry-run")).exits(0).stdout;
+    assert!(shown.contains("--cluster-traces removes for good: the IPAM blocks of Node win-a1"), "{shown}");
+    assert!(object(&lab, "blockaffinities", "win-a1-").is_some(), "a dry run");
+    let asked = lab.bare(hint);
+    assert_ne!(asked.code, 0, "without --yes: {asked}");
+
+    let done = lab.bare(&format!("{hint} -y")).exits(0).stdout;
+    assert!(done.contains("Released: the IPAM block") && done.contains("changed=true"), "{done}");
+    assert!(object(&lab, "blockaffinities", "win-a1-").is_none());
+    let annotations = object(&lab, "nodes", "win-a1").unwrap()["metadata"]["annotations"].to_string();
+    assert!(!annotations.contains("projectcalico.org"), "{annotations}");
+    let again = lab.bare(&format!("{hint} -y -o json")).exits(0).json();
+    assert_eq!(again["changed"], false, "{again}");
+
+    // A purge removes the records that name the Node.
+    let lab = Lab::installed();
+    let purged = lab.run("uninstall -y --purge").exits(0).stdout;
+    assert!(purged.contains("Kept: what Calico wrote") && !purged.contains("--cluster-traces"), "{purged}");
+}
+
+/// Only this program's own records go.
+#[test]
+fn a_purge_after_the_uninstall_says_what_goes() {
+    let lab = Lab::installed();
+    let _gone = lab.run("uninstall -y").exits(0);
+    let config = lab.on_node(&format!("{STATE}/config.yaml"));
+    fs::write(&config, "spec: {calico: {version: v3.32.1}}\n").unwrap();
+    let with = "--purge removes for good: C:\\ProgramData\\calicoctl-win with the records of 2 generations, the stored \
+                configs and the logs; config.yaml in it stays.";
+    let shown = lab.run("uninstall --purge --dry-run").exits(0).stdout;
+    assert!(shown.contains(with), "{shown}");
+    fs::remove_file(&config).unwrap();
+    let purged = lab.run("uninstall --purge -y").exits(0).stdout;
+    assert!(purged.contains("and the logs.") && purged.contains("changed=false"), "{purged}");
+    assert!(!lab.on_node(STATE).exists());
+
+    let nothing = lab.run("uninstall --purge -y").exits(0).stdout;
+    assert!(!nothing.contains("removes for good") && nothing.contains("Nothing of Calico was left"), "{nothing}");
+    assert!(!lab.on_node(STATE).exists());
+}
+
 #[test]
 fn an_uninstall_continues_if_the_cluster_does_not_answer() {
     let lab = Lab::installed();
@@ -287,8 +334,8 @@ fn what_the_flags_destroy_is_shown_first() {
     let shown = |flag: &str| lab.run(&format!("uninstall -n {flag}")).exits(0).stdout;
     let plain = shown("");
     for (flag, says) in [
-        ("--purge", "Removed for good (--purge): C:\\ProgramData\\calicoctl-win with 2 generations"),
-        ("--cluster-traces", "Removed for good (--cluster-traces): the IPAM blocks of Node win-a1"),
+        ("--purge", "--purge removes for good: C:\\ProgramData\\calicoctl-win with the records of 2 generations, "),
+        ("--cluster-traces", "--cluster-traces removes for good: the IPAM blocks of Node win-a1"),
         ("--drain", "Drain of win-a1: 2 pods to evict."),
         ("--delete-token-secret", "TokenSecretDeleted"),
     ] {
