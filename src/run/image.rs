@@ -100,9 +100,13 @@ fn refuse_node(op: &Operation<'_>) -> Result<()> {
             return refuse(what, "prepare a machine on which Calico was never installed");
         }
     }
+    if let Some(version) = standing.release() {
+        let what = format!("Calico {version} is installed on this machine, so it is a node and no image");
+        return refuse(what, "make the image on a machine without Calico");
+    }
     let purge = "prepare a new machine, or remove the records of this one: calicoctl-win uninstall --purge";
     if standing.receipts.iter().any(|receipt| receipt.about.is_some()) {
-        return refuse("Calico is or was installed here, and the records of that name this machine".into(), purge);
+        return refuse("Calico was installed here, and the records of that name this machine".into(), purge);
     }
     let ours = [PREPARE.command, RESUME.command];
     let earlier = records::all(node)?.into_iter().filter_map(|record| record["command"].as_str().map(str::to_owned));

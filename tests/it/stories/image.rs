@@ -235,9 +235,13 @@ fn what_is_changed_in_an_image_is_named_and_prepared_again() {
 fn a_machine_that_is_or_was_a_node_is_no_image() {
     let lab = Lab::installed();
     let refused = |lab: &Lab| lab.run("install --prepare -y -o json").exits(13).json()["error"].clone();
-    assert_eq!(refused(&lab)["id"], "NotAnImage");
+    let node = refused(&lab);
+    assert_eq!(node["id"], "NotAnImage");
+    assert!(!node.to_string().contains("uninstall"), "Calico runs here: {node}");
     let _removed = lab.run("uninstall -y").exits(0);
-    assert_eq!(refused(&lab)["id"], "NotAnImage", "its records name the machine");
+    let records = refused(&lab);
+    assert_eq!(records["id"], "NotAnImage", "its records name the machine");
+    assert!(records["hint"].as_str().unwrap().contains("uninstall --purge"), "{records}");
     let _purged = lab.run("uninstall -y --purge").exits(0);
     let _prepared = lab.run("install --prepare -y").exits(0);
     names_no_machine(&lab);
