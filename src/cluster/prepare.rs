@@ -4,7 +4,7 @@
 //! whole; the only list here, the Installation's pools, therefore carries the resource version that was read.
 
 use anyhow::Result;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::Cluster;
 use super::api::{path, query};
@@ -55,22 +55,43 @@ pub struct Patch {
 impl Patch {
     /// The same with kubectl.
     pub fn command(&self) -> String {
-        let body = self.body.to_string().replace('\'', r"'\''");
         match self.create {
-            true => format!("echo '{body}' | kubectl create -f -"),
-            false => format!("kubectl patch {} --type=merge -p '{body}'", self.object),
+            true => format!("echo '{}' | kubectl create -f -", self.body),
+            false => self.merge(&self.body),
         }
     }
 
     /// What undoes it, with kubectl.
     pub fn undo(&self) -> String {
         match &self.before {
-            Some(before) => {
-                format!("kubectl patch {} --type=merge -p '{}'", self.object, before.to_string().replace('\'', r"'\''"))
-            }
+            Some(before) => self.merge(before),
             None => format!("kubectl delete {}", self.object),
         }
     }
+
+    /// Windows PowerShell 5.1 would drop the quotes of JSON.
+    fn merge(&self, patch: &Value) -> String {
+        let patch = match patch.as_object() {
+            Some(one) if one.len() == 1 => fields(one),
+            // What begins with a brace is JSON for kubectl (apimachinery's yaml.IsJSONBuffer).
+            _ => format!("--- {}", one_line(patch)),
+        };
+        format!("kubectl patch {} --type=merge -p \"{patch}\"", self.object)
+    }
+}
+
+/// A value as YAML on one line, without double quotes.
+fn one_line(value: &Value) -> String {
+    match value {
+        Value::Object(object) => format!("{{{}}}", fields(object)),
+        Value::Array(all) => format!("[{}]", all.iter().map(one_line).collect::<Vec<_>>().join(", ")),
+        Value::String(text) => format!("'{}'", text.replace('\'', "''")),
+        other => other.to_string(),
+    }
+}
+
+fn fields(object: &Map<String, Value>) -> String {
+    object.iter().map(|(name, value)| format!("{name}: {}", one_line(value))).collect::<Vec<_>>().join(", ")
 }
 
 /// What must be done before a cluster is ready for Windows nodes.
@@ -268,7 +289,7 @@ fn pools(objects: &Objects, facts: &ClusterFacts, wishes: Wishes) -> Preparation
 
 fn felix(group: ApiGroup, felix: Option<&Value>, wanted: Option<Vni>, vxlan: bool) -> Option<Patch> {
     let spec = felix.map_or(&Value::Null, |found| &found["spec"]);
-    let mut fields = serde_json::Map::new();
+    let mut fields = Map::new();
     let mut reasons = Vec::new();
     // Without a value of its own, Felix follows the pools.
     if spec["ipipEnabled"] == true {
@@ -360,14 +381,14 @@ mod tests {
         };
         insta::assert_snapshot!(shown(&objects, &facts, Wishes::default()), @r#"
         ipamconfigs.crd.projectcalico.org default: strict affinity is off
-          kubectl patch ipamconfigs.crd.projectcalico.org default --type=merge -p '{"spec":{"strictAffinity":true}}'
-          kubectl patch ipamconfigs.crd.projectcalico.org default --type=merge -p '{"spec":{"strictAffinity":false}}'
+          kubectl patch ipamconfigs.crd.projectcalico.org default --type=merge -p "spec: {strictAffinity: true}"
+          kubectl patch ipamconfigs.crd.projectcalico.org default --type=merge -p "spec: {strictAffinity: false}"
         ippools.crd.projectcalico.org one: the pool one has ipipMode: CrossSubnet
-          kubectl patch ippools.crd.projectcalico.org one --type=merge -p '{"spec":{"ipipMode":"Never","vxlanMode":"Always"}}'
-          kubectl patch ippools.crd.projectcalico.org one --type=merge -p '{"spec":{"ipipMode":"CrossSubnet","vxlanMode":"Never"}}'
+          kubectl patch ippools.crd.projectcalico.org one --type=merge -p "spec: {ipipMode: 'Never', vxlanMode: 'Always'}"
+          kubectl patch ippools.crd.projectcalico.org one --type=merge -p "spec: {ipipMode: 'CrossSubnet', vxlanMode: 'Never'}"
         felixconfigurations.crd.projectcalico.org default: ipipEnabled is true; vxlanVNI is 1, which Windows does not support
-          kubectl patch felixconfigurations.crd.projectcalico.org default --type=merge -p '{"spec":{"ipipEnabled":null,"vxlanVNI":4096}}'
-          kubectl patch felixconfigurations.crd.projectcalico.org default --type=merge -p '{"spec":{"ipipEnabled":true,"vxlanVNI":1}}'
+          kubectl patch felixconfigurations.crd.projectcalico.org default --type=merge -p "spec: {ipipEnabled: null, vxlanVNI: 4096}"
+          kubectl patch felixconfigurations.crd.projectcalico.org default --type=merge -p "spec: {ipipEnabled: true, vxlanVNI: 1}"
         "#);
     }
 
@@ -389,8 +410,8 @@ mod tests {
         };
         insta::assert_snapshot!(shown(&objects, &facts, Wishes::default()), @r#"
         installations.operator.tigera.io default: the pool one has ipipMode: Always, which the operator owns
-          kubectl patch installations.operator.tigera.io default --type=merge -p '{"metadata":{"resourceVersion":"77"},"spec":{"calicoNetwork":{"ipPools":[{"cidr":"10.1.0.0/16","encapsulation":"VXLAN","natOutgoing":"Enabled"},{"cidr":"fd00::/48","encapsulation":"None","natOutgoing":"Enabled"}]}}}'
-          kubectl patch installations.operator.tigera.io default --type=merge -p '{"spec":{"calicoNetwork":{"ipPools":[{"cidr":"10.1.0.0/16","encapsulation":"IPIP","natOutgoing":"Enabled"},{"cidr":"fd00::/48","encapsulation":"None","natOutgoing":"Enabled"}]}}}'
+          kubectl patch installations.operator.tigera.io default --type=merge -p "--- {metadata: {resourceVersion: '77'}, spec: {calicoNetwork: {ipPools: [{cidr: '10.1.0.0/16', encapsulation: 'VXLAN', natOutgoing: 'Enabled'}, {cidr: 'fd00::/48', encapsulation: 'None', natOutgoing: 'Enabled'}]}}}"
+          kubectl patch installations.operator.tigera.io default --type=merge -p "spec: {calicoNetwork: {ipPools: [{cidr: '10.1.0.0/16', encapsulation: 'IPIP', natOutgoing: 'Enabled'}, {cidr: 'fd00::/48', encapsulation: 'None', natOutgoing: 'Enabled'}]}}"
         "#);
     }
 
@@ -424,8 +445,8 @@ mod tests {
           echo '{"apiVersion":"projectcalico.org/v3","kind":"IPAMConfiguration","metadata":{"name":"default"},"spec":{"strictAffinity":true,"autoAllocateBlocks":true}}' | kubectl create -f -
           kubectl delete ipamconfigurations.projectcalico.org default
         ippools.projectcalico.org one: the pool one has no VXLAN
-          kubectl patch ippools.projectcalico.org one --type=merge -p '{"spec":{"ipipMode":"Never","vxlanMode":"Always"}}'
-          kubectl patch ippools.projectcalico.org one --type=merge -p '{"spec":{"ipipMode":"Never","vxlanMode":"Never"}}'
+          kubectl patch ippools.projectcalico.org one --type=merge -p "spec: {ipipMode: 'Never', vxlanMode: 'Always'}"
+          kubectl patch ippools.projectcalico.org one --type=merge -p "spec: {ipipMode: 'Never', vxlanMode: 'Never'}"
         felixconfigurations.projectcalico.org default: vxlanVNI is 4096, the config has 5000
           echo '{"apiVersion":"projectcalico.org/v3","kind":"FelixConfiguration","metadata":{"name":"default"},"spec":{"vxlanVNI":5000}}' | kubectl create -f -
           kubectl delete felixconfigurations.projectcalico.org default
@@ -442,8 +463,8 @@ mod tests {
         let bgp = Wishes { vni: None, backend: Some(Backend::WindowsBgp) };
         insta::assert_snapshot!(shown(&objects, &facts, bgp), @r#"
         ippools.projectcalico.org one: the pool one has vxlanMode: Always
-          kubectl patch ippools.projectcalico.org one --type=merge -p '{"spec":{"ipipMode":"Never","vxlanMode":"Never"}}'
-          kubectl patch ippools.projectcalico.org one --type=merge -p '{"spec":{"ipipMode":"Never","vxlanMode":"Always"}}'
+          kubectl patch ippools.projectcalico.org one --type=merge -p "spec: {ipipMode: 'Never', vxlanMode: 'Never'}"
+          kubectl patch ippools.projectcalico.org one --type=merge -p "spec: {ipipMode: 'Never', vxlanMode: 'Always'}"
         "#);
         // Without a wish, pools without encapsulation remain so: that is BGP.
         let plain = ClusterFacts { pools: vec![pool("one", "10.1.0.0/16", "Never", "Never")], ..facts };

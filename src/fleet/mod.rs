@@ -16,7 +16,7 @@ pub use self::objects::{
 pub use self::plan::{FleetPlan, NodePods, PlannedNode, PlannedService, PlannedStep, PlannedWave, plan};
 pub use self::status::{FleetFailure, FleetStatus, WaveState, WaveStatus, status};
 pub use self::tried::{TriedAction, TriedObject, told};
-pub use self::vni::{FleetVni, VniNodes};
+pub use self::vni::{FleetVni, VniNodes, patch};
 pub use self::waves::{FleetNode, LEFT_OUT, Wave, Wishes, waves};
 
 /// The namespace of the objects, unless another is named.

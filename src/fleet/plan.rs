@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::objects::Rollout;
-use super::vni::{VniNodes, patch};
+use super::vni::{VniNodes, patch, patch_in_etcd};
 use super::waves::{FleetNode, Wave};
 use crate::values::{Vni, count};
 
@@ -166,7 +166,7 @@ fn steps(waves: &[PlannedWave], without: &[usize], vni: Vni, mut patches: Option
             "VNI {vni} is on {have} of {}: change FelixConfiguration, which Linux nodes follow within seconds",
             count(all, "node")
         );
-        PlannedStep { what, command: Some(patch(vni, etcd)), after_seconds }
+        PlannedStep { what, command: Some(if etcd { patch_in_etcd(vni) } else { patch(vni) }), after_seconds }
     };
     if done > 0 && done >= half {
         steps.extend(patches.take().map(|etcd| linux(etcd, done, 0)));

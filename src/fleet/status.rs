@@ -445,7 +445,7 @@ mod tests {
 
     #[test]
     fn a_change_of_the_vni_says_which_nodes_have_which_for_how_long_and_what_to_run() {
-        const PATCH: &str = r#"kubectl patch felixconfiguration default --type=merge -p '{"spec":{"vxlanVNI":5000}}'"#;
+        const PATCH: &str = r#"kubectl patch felixconfiguration default --type=merge -p "spec: {vxlanVNI: 5000}""#;
         let sets = [vni_set("all", 1, true, 4)];
         let old = |node: &str| changed("all", node, "old", "2025-11-01T00:00:00Z", None);
         let new = |node: &str, at: &str| changed("all", node, "new", at, Some("5000"));

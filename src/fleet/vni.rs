@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -66,14 +67,19 @@ impl FleetVni {
 
     /// The command that changes the Linux nodes, if they have another VNI. With etcd, that is not known here.
     pub(super) fn patch(&self) -> Option<String> {
-        self.felix.filter(|felix| *felix != self.wanted.get()).map(|_| patch(self.wanted, false))
+        self.felix.filter(|felix| *felix != self.wanted.get()).map(|_| patch(self.wanted))
     }
 }
 
-/// The command that gives Linux nodes this VNI. `etcd`: Calico keeps its data there, where kubectl does not reach it.
-pub(super) fn patch(vni: Vni, etcd: bool) -> String {
-    let (tool, merge) = if etcd { ("calicoctl", "") } else { ("kubectl", " --type=merge") };
-    format!(r#"{tool} patch felixconfiguration default{merge} -p '{{"spec":{{"vxlanVNI":{vni}}}}}'"#)
+/// The command that gives Linux nodes this VNI. Windows PowerShell 5.1 would drop the quotes of JSON; kubectl reads YAML
+/// too (its patch.go: `yaml.ToJSON`).
+pub fn patch(vni: impl Display) -> String {
+    format!(r#"kubectl patch felixconfiguration default --type=merge -p "spec: {{vxlanVNI: {vni}}}""#)
+}
+
+/// The same where Calico keeps its data in etcd, which kubectl does not reach. It reads only JSON (calicoctl's patch.go).
+pub(super) fn patch_in_etcd(vni: Vni) -> String {
+    format!(r#"calicoctl patch felixconfiguration default -p '{{"spec":{{"vxlanVNI":{vni}}}}}'"#)
 }
 
 /// Judges the VNIs of a rollout. None if it does not set one. `sets`: in the order of the waves. `since`: the nodes that

@@ -80,7 +80,7 @@ pub(super) const ROWS: &[Row] = &[
         id: "BgpDisabled",
         severity: Severity::Warning,
         why: "if Windows nodes use VXLAN, BGP between the nodes must be off, because their routes conflict",
-        fix: "kubectl patch installation default --type=merge -p '{\"spec\":{\"calicoNetwork\":{\"bgp\":\"Disabled\"}}}'  # if the operator installed Calico\nset calico_backend: vxlan in the ConfigMap calico-config  # if a manifest did",
+        fix: "kubectl patch installation default --type=merge -p \"spec: {calicoNetwork: {bgp: Disabled}}\"  # if the operator installed Calico\nset calico_backend: vxlan in the ConfigMap calico-config  # if a manifest did",
         judge: Judge::Cluster(vxlan_without_bgp),
     },
     Row {
@@ -115,7 +115,7 @@ pub(super) const ROWS: &[Row] = &[
         id: "VxlanPort",
         severity: Severity::Error,
         why: "Calico for Windows uses only UDP 4789 for VXLAN and ignores vxlanPort",
-        fix: "kubectl patch felixconfiguration default --type=merge -p '{\"spec\":{\"vxlanPort\":4789}}'",
+        fix: "kubectl patch felixconfiguration default --type=merge -p \"spec: {vxlanPort: 4789}\"",
         judge: Judge::Calico(FELIX, |cluster, input| match (without_vxlan(cluster, input), cluster.felix.vxlan_port) {
             (Some(without), _) => without,
             (None, None | Some(0 | 4789)) => Pass("4789".into()),
@@ -126,7 +126,7 @@ pub(super) const ROWS: &[Row] = &[
         id: "VxlanVni",
         severity: Severity::Error,
         why: "Windows supports VNIs from 4096; above 65535 its routes would carry another one, and the network External uses 9999",
-        fix: "kubectl patch felixconfiguration default --type=merge -p '{\"spec\":{\"vxlanVNI\":4096}}'  # changes the Linux nodes too",
+        fix: "kubectl patch felixconfiguration default --type=merge -p \"spec: {vxlanVNI: 4096}\"  # changes the Linux nodes too",
         judge: Judge::Calico(FELIX, |cluster, input| match without_vxlan(cluster, input) {
             Some(without) => without,
             None => cluster_vni(&cluster.felix).map_or_else(Fail, |vni| Pass(vni.to_string())),
@@ -147,7 +147,7 @@ pub(super) const ROWS: &[Row] = &[
         id: STRICT_AFFINITY,
         severity: Severity::Error,
         why: "Windows cannot route single addresses of other nodes' blocks, so IPAM must not borrow them",
-        fix: "kubectl patch ipamconfigs default --type=merge -p '{\"spec\":{\"strictAffinity\":true}}'",
+        fix: "kubectl patch ipamconfigs default --type=merge -p \"spec: {strictAffinity: true}\"",
         judge: Judge::Calico("calicoctl ipam show --show-configuration", |cluster, input| {
             if cluster.calico_unread() {
                 return unserved();

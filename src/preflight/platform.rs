@@ -31,7 +31,7 @@ pub(super) const ROWS: &[Row] = &[
         id: "EksWindowsNetworking",
         severity: Severity::Warning,
         why: "on EKS, Amazon's VPC controller assigns addresses to Windows pods; without it no Windows pod starts",
-        fix: "kubectl -n kube-system patch configmap amazon-vpc-cni --type=merge -p '{\"data\":{\"enable-windows-ipam\":\"true\"}}'",
+        fix: "kubectl -n kube-system patch configmap amazon-vpc-cni --type=merge -p \"data: {enable-windows-ipam: 'true'}\"",
         judge: Judge::Cluster(|cluster, _| match &cluster.eks {
             None => not_eks(),
             Some(eks) => vpc_controller(cluster, eks),

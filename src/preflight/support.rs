@@ -22,7 +22,7 @@ pub(super) const ROWS: &[Row] = &[
         id: "NoHostProcessCalico",
         severity: Severity::Hard(Exit::Conflict),
         why: "Calico's HostProcess pods remove the services CalicoNode, CalicoFelix and kube-proxy each time they start",
-        fix: "to keep Calico's HostProcess pods, install nothing here; to replace them, disable them first:\nkubectl patch installation default --type=merge -p '{\"spec\":{\"calicoNetwork\":{\"windowsDataplane\":\"Disabled\"}}}'",
+        fix: "to keep Calico's HostProcess pods, install nothing here; to replace them, disable them first:\nkubectl patch installation default --type=merge -p \"spec: {calicoNetwork: {windowsDataplane: Disabled}}\"",
         judge: Judge::Cluster(host_process),
     },
     Row {

@@ -8,6 +8,7 @@ use crate::agent::Role;
 use crate::apply::converge::plan;
 use crate::apply::receipt::{Prepared, Receipt};
 use crate::apply::standing::Standing;
+use crate::fleet;
 use crate::item::Id;
 use crate::node::Node;
 use crate::report::document::{
@@ -120,11 +121,7 @@ pub(super) fn judge(status: &mut NodeStatus) {
         // A run that waits for the cluster's VNI ends it, in one way or the other.
         let ends = run.is_some().then(|| repair.clone());
         let command = ends.unwrap_or_else(|| match mixed.changed_here {
-            // kubectl reads YAML, too (its patch.go: yaml.ToJSON); Windows PowerShell would drop the quotes of JSON.
-            true => format!(
-                "kubectl patch felixconfigurations default --type=merge -p \"spec: {{vxlanVNI: {}}}\"",
-                mixed.node
-            ),
+            true => fleet::patch(mixed.node),
             false => to_vni_of_cluster(mixed),
         });
         status.problem("MixedVni", of_mixed_vni(mixed), command);

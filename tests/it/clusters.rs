@@ -689,7 +689,8 @@ fn a_cluster_that_was_prepared_in_part_gets_the_rest_or_is_undone() {
         "1 of 2 patches was made, of ipamconfigs.crd.projectcalico.org default; no node was changed"
     );
     let hint = error["hint"].as_str().unwrap();
-    let undo = "kubectl patch ipamconfigs.crd.projectcalico.org default --type=merge -p '{\"spec\":{\"strictAffinity\":false}}'";
+    let undo =
+        "kubectl patch ipamconfigs.crd.projectcalico.org default --type=merge -p \"spec: {strictAffinity: false}\"";
     assert!(
         hint.contains("make the rest with: calicoctl-win cluster prepare --apply") && hint.ends_with(undo),
         "{hint}"
@@ -748,7 +749,7 @@ fn a_prepared_cluster_passes_every_check_or_the_failed_ones_are_named() {
     let undo = shown["patches"][0]["undo"].as_str().unwrap();
     assert_eq!(
         undo,
-        r#"kubectl patch felixconfigurations.crd.projectcalico.org default --type=merge -p '{"spec":{"vxlanEnabled":false,"vxlanPort":4790}}'"#
+        r#"kubectl patch felixconfigurations.crd.projectcalico.org default --type=merge -p "spec: {vxlanEnabled: false, vxlanPort: 4790}""#
     );
     let _made = lab.bare("cluster prepare --apply -y --kubeconfig admin.yaml").exits(0);
     let spec = get(&cluster, felix)["spec"].clone();

@@ -327,26 +327,32 @@ fn every_option_field_and_file_that_a_text_names_exists() {
     assert!(options.len() > 60 && wrong.is_empty(), "{} options\n{}", options.len(), wrong.join("\n"));
 }
 
-/// What makes a hint dangerous: commands, commands joined by `;`, a restart of the machine, and the word that announces
-/// it.
-static RULES: LazyLock<[Regex; 4]> = LazyLock::new(|| {
+/// What makes a hint dangerous: commands, commands joined by `;` or `&&`, a restart of the machine, the word that
+/// announces it, and JSON as an argument.
+static RULES: LazyLock<[Regex; 5]> = LazyLock::new(|| {
     let command = r"(?:[A-Z][a-z]+-[A-Z]\w+|sc\.exe|w32tm|netsh|shutdown|reg add|kubectl|calicoctl-win)\b";
     [
         format!(r"\b{command}"),
-        format!(r"{command}[^;\n]*;\s*`?{command}"),
+        format!(r"{command}[^;&\n]*(?:;|&&)\s*`?{command}"),
         r"\bRestart-Computer\b|\bshutdown(?:\.exe)? [/-]|-\w+ .* -Restart\b".to_owned(),
         "(?i)restarts? ".to_owned(),
+        // calicoctl reads nothing else (its patch.go).
+        r#"\b(?:kubectl|oc)\b[^`;|\n]* (?:-p|--patch)[ =]'[{\[]\\*""#.to_owned(),
     ]
     .map(|rule| Regex::new(&rule).expect("it is one"))
 });
 
 /// Returns what is wrong with a hint that people paste: a text of one or several lines.
 fn dangers(advice: &str) -> Vec<String> {
-    let [command, joined, restart, said] = &*RULES;
+    let [command, joined, restart, said, dropped] = &*RULES;
     let mut found = Vec::new();
     for line in advice.lines() {
         if joined.is_match(line) {
-            found.push(format!("`;` joins commands: {line}"));
+            // Windows PowerShell 5.1 does not know `&&`.
+            found.push(format!("`;` or `&&` joins commands: {line}"));
+        }
+        if dropped.is_match(line) {
+            found.push(format!("Windows PowerShell 5.1 drops the quotes of JSON: {line}"));
         }
         // On its own line it is one of several commands, which are run one by one.
         let said = line == "Restart-Computer" || said.is_match(line);
@@ -422,10 +428,18 @@ fn dangers_in_hints_are_detected() {
         "Install-WindowsFeature -Name Containers -Restart",
         "Restart-Service kube-proxy, Restart-Computer restarts the machine",
         "drain the node\nRestart-Service hns leaves pods running",
+        "kubectl create role a && kubectl create rolebinding a",
+        r#"kubectl patch node a -p '{"spec":{}}'"#,
+        r#"kubectl patch node a -p '{\"spec\":{}}'"#,
     ] {
         assert_ne!(dangers(advice), [""; 0], "{advice}");
     }
-    for advice in ["Restart-Computer restarts this machine", "Start-Service hns; then run again"] {
+    for advice in [
+        "Restart-Computer restarts this machine",
+        "Start-Service hns; then run again",
+        r#"kubectl patch node a -p "spec: {unschedulable: true}""#,
+        r#"calicoctl patch node a -p '{"spec":{}}'"#,
+    ] {
         assert_eq!(dangers(advice), [""; 0]);
     }
 }

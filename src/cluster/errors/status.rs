@@ -133,7 +133,7 @@ fn forbidden(server: &str, call: &Call, status: Option<&Status>) -> Fault {
         Some(resource) => {
             let group = part("group").unwrap_or_default();
             let grant = grant(user, verb, resource, group, part("namespace"));
-            fault.hint(format!("ask a cluster administrator to run: {grant}"))
+            fault.hint(format!("ask a cluster administrator to run:\n{grant}"))
         }
         None => fault.hint("use the kubeconfig of a cluster administrator"),
     }
@@ -143,7 +143,7 @@ fn at(namespace: Option<&str>) -> String {
     namespace.map_or_else(|| "in the whole cluster".to_owned(), |name| format!("in namespace {name}"))
 }
 
-/// The commands that grant a user exactly the missing right.
+/// The commands that grant a user exactly the missing right, a line each: Windows PowerShell 5.1 does not know `&&`.
 fn grant(user: &str, verb: &str, resource: &str, group: &str, namespace: Option<&str>) -> String {
     let (kind, scope) = match namespace {
         Some(namespace) => ("role", format!(" -n {namespace}")),
@@ -154,7 +154,7 @@ fn grant(user: &str, verb: &str, resource: &str, group: &str, namespace: Option<
     let (plural, below) = resource.split_once('/').map_or((resource, String::new()), |(p, s)| (p, format!("/{s}")));
     let group = if group.is_empty() { String::new() } else { format!(".{group}") };
     format!(
-        "kubectl create {kind} {name} --verb={verb} --resource={plural}{group}{below}{scope} && \
+        "kubectl create {kind} {name} --verb={verb} --resource={plural}{group}{below}{scope}\n\
          kubectl create {kind}binding {name} --{kind}={name} --user={user}{scope}"
     )
 }

@@ -62,22 +62,30 @@ fn every_refusal_has_an_id_a_reason_and_a_fix() {
     CLUSTER_ACCESS_DENIED ClusterForbidden
       what user nobody-user cannot list secrets of the core group in namespace calico-system
       why  HTTP 403: secrets is forbidden: User "nobody-user" cannot list resource "secrets" in API group "" in the namespace "calico-system"
-      fix  ask a cluster administrator to run: kubectl create role calicoctl-win-list-secrets --verb=list --resource=secrets -n calico-system && kubectl create rolebinding calicoctl-win-list-secrets --role=calicoctl-win-list-secrets --user=nobody-user -n calico-system
+      fix  ask a cluster administrator to run:
+    kubectl create role calicoctl-win-list-secrets --verb=list --resource=secrets -n calico-system
+    kubectl create rolebinding calicoctl-win-list-secrets --role=calicoctl-win-list-secrets --user=nobody-user -n calico-system
 
     CLUSTER_ACCESS_DENIED ClusterForbidden
       what user nobody-user cannot get nodes of the core group in the whole cluster
       why  HTTP 403: nodes "win-worker-1" is forbidden: User "nobody-user" cannot get resource "nodes" in API group "" at the cluster scope
-      fix  ask a cluster administrator to run: kubectl create clusterrole calicoctl-win-get-nodes --verb=get --resource=nodes && kubectl create clusterrolebinding calicoctl-win-get-nodes --clusterrole=calicoctl-win-get-nodes --user=nobody-user
+      fix  ask a cluster administrator to run:
+    kubectl create clusterrole calicoctl-win-get-nodes --verb=get --resource=nodes
+    kubectl create clusterrolebinding calicoctl-win-get-nodes --clusterrole=calicoctl-win-get-nodes --user=nobody-user
 
     CLUSTER_ACCESS_DENIED ClusterForbidden
       what user nobody-user cannot patch felixconfigurations of crd.projectcalico.org in the whole cluster
       why  HTTP 403: felixconfigurations.crd.projectcalico.org "default" is forbidden: User "nobody-user" cannot patch resource "felixconfigurations" in API group "crd.projectcalico.org" at the cluster scope
-      fix  ask a cluster administrator to run: kubectl create clusterrole calicoctl-win-patch-felixconfigurations --verb=patch --resource=felixconfigurations.crd.projectcalico.org && kubectl create clusterrolebinding calicoctl-win-patch-felixconfigurations --clusterrole=calicoctl-win-patch-felixconfigurations --user=nobody-user
+      fix  ask a cluster administrator to run:
+    kubectl create clusterrole calicoctl-win-patch-felixconfigurations --verb=patch --resource=felixconfigurations.crd.projectcalico.org
+    kubectl create clusterrolebinding calicoctl-win-patch-felixconfigurations --clusterrole=calicoctl-win-patch-felixconfigurations --user=nobody-user
 
     CLUSTER_ACCESS_DENIED ClusterForbidden
       what user nobody-user cannot create serviceaccounts/token of the core group in namespace calico-system
       why  HTTP 403: serviceaccounts "calico-node" is forbidden: User "nobody-user" cannot create resource "serviceaccounts/token" in API group "" in the namespace "calico-system"
-      fix  ask a cluster administrator to run: kubectl create role calicoctl-win-create-serviceaccounts-token --verb=create --resource=serviceaccounts/token -n calico-system && kubectl create rolebinding calicoctl-win-create-serviceaccounts-token --role=calicoctl-win-create-serviceaccounts-token --user=nobody-user -n calico-system
+      fix  ask a cluster administrator to run:
+    kubectl create role calicoctl-win-create-serviceaccounts-token --verb=create --resource=serviceaccounts/token -n calico-system
+    kubectl create rolebinding calicoctl-win-create-serviceaccounts-token --role=calicoctl-win-create-serviceaccounts-token --user=nobody-user -n calico-system
 
     CLUSTER_ACCESS_DENIED ClusterForbidden
       what user system:anonymous cannot get the path /apis/nothing: the request was anonymous

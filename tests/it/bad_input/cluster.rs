@@ -132,12 +132,16 @@ fn every_refusal_of_the_api_server_has_its_own_error() {
       error: user kubernetes-admin cannot list ippools of crd.projectcalico.org in the whole cluster
         caused by: HTTP 403: ippools.crd.projectcalico.org is forbidden: User "kubernetes-admin" cannot list resource "ippools" in API group "crd.projectcalico.org" at the cluster scope
         state: nothing was changed
-        hint: ask a cluster administrator to run: kubectl create clusterrole calicoctl-win-list-ippools --verb=list --resource=ippools.crd.projectcalico.org && kubectl create clusterrolebinding calicoctl-win-list-ippools --clusterrole=calicoctl-win-list-ippools --user=kubernetes-admin
+        hint: ask a cluster administrator to run:
+              kubectl create clusterrole calicoctl-win-list-ippools --verb=list --resource=ippools.crd.projectcalico.org
+              kubectl create clusterrolebinding calicoctl-win-list-ippools --clusterrole=calicoctl-win-list-ippools --user=kubernetes-admin
     403 in a namespace
       error: user kubernetes-admin cannot create serviceaccounts/token of the core group in namespace calico-system
         caused by: HTTP 403: serviceaccounts "calico-node" is forbidden: User "kubernetes-admin" cannot create resource "serviceaccounts/token" in API group "" in the namespace "calico-system"
         state: nothing was changed
-        hint: ask a cluster administrator to run: kubectl create role calicoctl-win-create-serviceaccounts-token --verb=create --resource=serviceaccounts/token -n calico-system && kubectl create rolebinding calicoctl-win-create-serviceaccounts-token --role=calicoctl-win-create-serviceaccounts-token --user=kubernetes-admin -n calico-system
+        hint: ask a cluster administrator to run:
+              kubectl create role calicoctl-win-create-serviceaccounts-token --verb=create --resource=serviceaccounts/token -n calico-system
+              kubectl create rolebinding calicoctl-win-create-serviceaccounts-token --role=calicoctl-win-create-serviceaccounts-token --user=kubernetes-admin -n calico-system
     404 in text, for everything
       error: the server at https://10.20.0.10:6443 is not a Kubernetes API server: it has no /version
         caused by: HTTP 404: 404 page not found
@@ -388,7 +392,7 @@ fn a_cluster_that_is_not_ready_for_windows_is_refused_before_anything_is_changed
     strict affinity is off
       error: IPAM strict affinity is off
         state: nothing was changed
-        hint: kubectl patch ipamconfigs default --type=merge -p '{"spec":{"strictAffinity":true}}'
+        hint: kubectl patch ipamconfigs default --type=merge -p "spec: {strictAffinity: true}"
     the pool is IPIP
       error: the IP pool `default-ipv4-ippool` has ipipMode: Always: Windows nodes cannot do IP-in-IP
         state: nothing was changed
@@ -406,6 +410,6 @@ fn a_cluster_that_is_not_ready_for_windows_is_refused_before_anything_is_changed
     the cluster's VNI is too low
       error: FelixConfiguration `default` has a vxlanVNI that Windows does not support: 4095 is out of range: Windows supports VNIs from 4096 to 65535 except 9999
         state: nothing was changed
-        hint: kubectl patch felixconfiguration default --type=merge -p '{"spec":{"vxlanVNI":4096}}'  # changes the Linux nodes too
+        hint: kubectl patch felixconfiguration default --type=merge -p "spec: {vxlanVNI: 4096}"  # changes the Linux nodes too
     "#);
 }

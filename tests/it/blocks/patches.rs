@@ -1,4 +1,5 @@
-//! The patches of objects in the documents and in packaging: JSON, and only fields that the objects have.
+//! The patches of objects in the documents and in packaging: YAML for kubectl, in the only form that every shell keeps
+//! as it is, JSON for calicoctl, and only fields that the objects have.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use regex::Regex;
@@ -15,7 +16,7 @@ const WITHOUT_SCHEMA: [&str; 1] = ["installation"];
 /// Returns what is wrong with the patches in a text, and how many there are.
 fn faults(text: &str) -> (usize, Vec<String>) {
     let command = Regex::new(r"(?m)\b(?:kubectl|oc|calicoctl)\b[^\n`|;]*? patch ([a-z][\w.]*)([^\n]*)").unwrap();
-    let given = Regex::new(r"^[^`;|]*? (?:-p|--patch)[ =]'([^']*)'").unwrap();
+    let given = Regex::new(r#"^[^`;|]*? (?:-p|--patch)[ =](?:'(\{[^']*)'|"([^"{$\\][^"$\\]*)")"#).unwrap();
     let has_patch = Regex::new(r"^[^`;|]*? (?:-p|--patch)\b").unwrap();
     let text = text.replace("\\\n", " ");
     let (mut seen, mut wrong) = (0, Vec::new());
@@ -24,12 +25,18 @@ fn faults(text: &str) -> (usize, Vec<String>) {
         match given.captures(&found[2]) {
             Some(patch) => {
                 seen += 1;
-                match serde_json::from_str::<Value>(&patch[1]) {
-                    Err(error) => wrong.push(format!("{whole}: not JSON: {error}")),
+                let read = match (patch.get(1), patch.get(2)) {
+                    (Some(json), _) => serde_json::from_str::<Value>(json.as_str()).map_err(|error| error.to_string()),
+                    (_, yaml) => serde_yaml::from_str(yaml.unwrap().as_str()).map_err(|error| error.to_string()),
+                };
+                // YAML without a space after the colon is a text.
+                let read = read.and_then(|patch| if patch.is_object() { Ok(patch) } else { Err("a text".to_owned()) });
+                match read {
+                    Err(error) => wrong.push(format!("{whole}: cannot be read: {error}")),
                     Ok(patch) => wrong.extend(of(&found[1], &patch).into_iter().map(|what| format!("{whole}: {what}"))),
                 }
             }
-            None if has_patch.is_match(&found[2]) => wrong.push(format!("{whole}: the patch is not in '...'")),
+            None if has_patch.is_match(&found[2]) => wrong.push(format!("{whole}: the patch is not in quotes")),
             None => {}
         }
     }
@@ -93,7 +100,7 @@ fn unknown(patch: &Value, schema: &Value, at: &str) -> Vec<String> {
 }
 
 #[test]
-fn patches_are_json_and_have_only_fields_of_their_objects() {
+fn patches_can_be_read_and_have_only_fields_of_their_objects() {
     let mut texts: Vec<(String, String)> = documents().into_iter().map(|name| (name.clone(), read(&name))).collect();
     let endings = ["hcl", "json", "ps1", "psm1", "py", "sh", "tf", "tftpl", "yaml", "yml"];
     texts.extend(["docs", "packaging"].into_iter().flat_map(|folder| files(folder, &endings)));
@@ -110,15 +117,20 @@ fn patches_are_json_and_have_only_fields_of_their_objects() {
 #[test]
 fn wrong_patches_are_detected() {
     for (patch, wanted) in [
-        (r#"kubectl patch felixconfiguration default --type=merge -p '{"spec":{"vxlanVNI":5000}'"#, "not JSON"),
+        (r#"kubectl patch felixconfiguration default --type=merge -p '{"spec":{"vxlanVNI":5000}'"#, "cannot be read"),
         (r#"kubectl patch felixconfiguration default -p '{"spec":{"vxlanVni":5000}}'"#, "no field spec.vxlanVni"),
         (r#"calicoctl patch felixconfigurations default -p '{"vxlanVNI":5000}'"#, "no field vxlanVNI"),
         (r#"kubectl patch ipamconfigs.crd.projectcalico.org default -p '{"spec":{"strict":true}}'"#, "spec.strict"),
         (r#"oc patch node win-1 -p '{"spec":{"unschedulabel":true}}'"#, "no field spec.unschedulabel"),
         (r#"kubectl patch nodes win-1 -p '{"spec":{"unschedulable":"yes"}}'"#, "invalid type"),
         (r#"kubectl -n kube-system patch configmap x -p '{"dat":{"a":"b"}}'"#, "no field dat"),
-        ("kubectl patch node win-1 \\\n  -p '{spec: {}}'", "not JSON"),
-        (r#"kubectl patch node win-1 -p "{}""#, "not in '...'"),
+        ("kubectl patch node win-1 \\\n  -p '{spec: {}}'", "cannot be read"),
+        (r#"kubectl patch felixconfiguration default -p "spec: {vxlanVni: 5000}""#, "no field spec.vxlanVni"),
+        (r#"kubectl patch felixconfiguration default -p "spec:{vxlanVNI:5000}""#, "cannot be read"),
+        (r#"kubectl patch felixconfiguration default -p "spec: {vxlanVNI:5000}""#, "no field spec.vxlanVNI:5000"),
+        // kubectl takes what begins so for JSON.
+        (r#"kubectl patch node win-1 -p "{spec: {}}""#, "not in quotes"),
+        ("kubectl patch node win-1 -p spec", "not in quotes"),
         ("kubectl patch pods x -p '{}'", "no schema of pods"),
     ] {
         let (_, found) = faults(patch);
@@ -126,6 +138,7 @@ fn wrong_patches_are_detected() {
     }
     for patch in [
         r#"kubectl patch node/win-1 -p '{"metadata":{"labels":{"a":"b"}},"spec":{"unschedulable":null}}'"#,
+        r#"kubectl patch node/win-1 -p "--- {metadata: {labels: {a: 'b'}}, spec: {unschedulable: null}}""#,
         "Use `kubectl patch node` for it, or `--type`.",
     ] {
         assert_eq!(faults(patch).1, [""; 0], "{patch}");

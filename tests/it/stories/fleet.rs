@@ -568,9 +568,10 @@ fn a_plan_names_calicoctl_if_calico_keeps_its_data_in_etcd() {
         let plan = lab.run(&format!("fleet plan -c {file} --image host/c:1 -o json")).exits(0).json();
         plan["steps"].as_array().unwrap().iter().find_map(|step| step["command"].as_str().map(str::to_owned)).unwrap()
     };
-    let change = r#"-p '{"spec":{"vxlanVNI":5000}}'"#;
-    assert_eq!(command("node.yaml"), format!("kubectl patch felixconfiguration default --type=merge {change}"));
-    assert_eq!(command("etcd.yaml"), format!("calicoctl patch felixconfiguration default {change}"));
+    let kubectl = r#"kubectl patch felixconfiguration default --type=merge -p "spec: {vxlanVNI: 5000}""#;
+    assert_eq!(command("node.yaml"), kubectl);
+    let calicoctl = r#"calicoctl patch felixconfiguration default -p '{"spec":{"vxlanVNI":5000}}'"#;
+    assert_eq!(command("etcd.yaml"), calicoctl, "it reads only JSON");
 }
 
 #[test]
@@ -739,7 +740,7 @@ fn a_status_has_the_nodes_by_their_vni_and_the_next_command() {
     assert_eq!((&vni["wanted"], &vni["former"], &vni["felix"]), (&json!(5000), &json!(4096), &json!(4096)), "{vni:#}");
     assert_eq!(vni["nodes"], json!([{ "vni": 5000, "nodes": ["a", "b"] }, { "vni": null, "nodes": ["c", "d"] }]));
     assert_eq!(vni["apart_since"], "2026-01-02T15:04:00Z");
-    let patch = r#"kubectl patch felixconfiguration default --type=merge -p '{"spec":{"vxlanVNI":5000}}'"#;
+    let patch = r#"kubectl patch felixconfiguration default --type=merge -p "spec: {vxlanVNI: 5000}""#;
     assert_eq!(status["next"], json!([patch]), "half of them have it");
     let text = lab.run("fleet status").exits(12).stdout;
     assert!(text.contains("VNI 5000: 2 of 4 nodes; FelixConfiguration has 4096\n"), "{text}");

@@ -446,7 +446,7 @@ fn status_shows_that_the_cluster_has_another_vni() {
     assert!(shown.starts_with("OVERALL: DEGRADED "), "{shown}");
     assert!(shown.contains("\n! VNI 5000 here, 4096 in FelixConfiguration"), "{shown}");
     // The node was changed last, and on purpose.
-    let patch = r#"kubectl patch felixconfigurations default --type=merge -p "spec: {vxlanVNI: 5000}""#;
+    let patch = r#"kubectl patch felixconfiguration default --type=merge -p "spec: {vxlanVNI: 5000}""#;
     assert!(shown.contains(&format!("\n    {patch}\n")), "{shown}");
     let back = "calicoctl-win reconfigure --set calicoNetwork.vxlan.vxlanVNI=4096 --sandbox node";
     assert!(shown.contains(&format!("\nOr return this node to VNI 4096: {back}\n")), "{shown}");
