@@ -187,7 +187,7 @@ fn next(waves: &[WaveStatus], vni: Option<&FleetVni>) -> Vec<String> {
         patch
     } else if has(WaveState::Rolling) {
         "calicoctl-win fleet status --watch".to_owned()
-    } else if has(WaveState::Done) && has(WaveState::Waiting) {
+    } else if has(WaveState::Waiting) {
         "run the same fleet apply again, unless it still runs: it begins the next wave".to_owned()
     } else if let Some(patch) = patch {
         patch

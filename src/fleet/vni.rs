@@ -87,8 +87,10 @@ pub(super) fn patch_in_etcd(vni: Vni) -> String {
 pub(super) fn judge(sets: &[&DaemonSet], fleet: &Fleet, since: &BTreeSet<&str>, now: Timestamp) -> Option<FleetVni> {
     let last = sets.iter().find_map(|set| set.vni());
     let before = sets.iter().find_map(|set| set.former_vni());
-    // After an undo, the pods do not set it.
-    let wanted = sets.first()?.template_vni().or(before)?;
+    let first = sets.first()?;
+    // Before it begins, the first wave's pods do not set it; after an undo neither.
+    let begins = if first.is_idle() { last } else { first.template_vni() };
+    let wanted = begins.or(before)?;
     let former = [before, last].into_iter().flatten().find(|vni| *vni != wanted);
 
     let mut nodes: BTreeMap<&str, Option<Vni>> = BTreeMap::new();

@@ -646,6 +646,20 @@ fn an_apply_that_ends_early_names_fleet_status() {
     assert!(late["error"]["state"].as_str().unwrap().contains("`calicoctl-win fleet status"), "{late:#}");
 }
 
+#[test]
+fn a_change_of_the_vni_of_which_no_wave_has_begun_says_what_is_wanted() {
+    let lab = Lab::installed();
+    lab.write("node.yaml", "spec: {calico: {version: v3.32.1}, calicoNetwork: {vxlan: {vxlanVNI: 5000}}}\n");
+    let _waits = lab.run("fleet apply -y -c node.yaml --image host/c:1 --timeout 1s").exits(1);
+    let status = lab.run("fleet status -o json").exits(0).json();
+    let vni = &status["vni"];
+    assert_eq!((&vni["wanted"], &vni["former"], &vni["felix"]), (&json!(5000), &json!(4096), &json!(4096)), "{vni:#}");
+    assert!(lab.run("fleet status").exits(0).stdout.contains("VNI 5000: 0 of "), "{status:#}");
+    assert!(lab.run("fleet metrics").exits(0).stdout.contains("fleet_vni 5000"), "{status:#}");
+    // Not the command for Linux nodes: no Windows node has it.
+    assert!(status["next"][0].as_str().unwrap().starts_with("run the same fleet apply again"), "{status:#}");
+}
+
 /// A change of the VNI of four nodes: two are done, one is being changed, and one failed.
 fn vni_rollout(lab: &Lab) {
     let labels = json!({ "app.kubernetes.io/name": "calicoctl-win", "calicoctl-win/wave": "all" });
