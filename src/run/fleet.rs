@@ -205,8 +205,10 @@ pub(crate) fn apply(prepared: &Prepared, limit: Duration, app: &mut App) -> Resu
     })?;
     let deadline = Instant::now() + limit;
     let mut watch = cluster.watch_fleet(&rollout.namespace, false);
+    let revision = rollout.revision();
+    let has_begun = sets.iter().any(|set| set.revision() == revision);
     // Only then the controller limits how many nodes are out at once.
-    until(app, (cluster, &mut watch), deadline, "every node to have a pod of its wave", |fleet| {
+    until(app, (cluster, &mut watch), (deadline, has_begun), "every node to have a pod of its wave", |fleet| {
         let is_placed = |wave: &Wave| fleet.sets.iter().any(|set| set.wave() == wave.name && set.is_placed());
         let placed = waves.iter().filter(|wave| is_placed(wave)).count();
         let left = format!(": {placed} of {} done", count(waves.len(), "wave"));
@@ -216,7 +218,7 @@ pub(crate) fn apply(prepared: &Prepared, limit: Duration, app: &mut App) -> Resu
         app.phase("wave", |app| {
             let what = format!("wave {} ({order} of {})", wave.name, waves.len());
             let mut begun = Begun::default();
-            until(app, (cluster, &mut watch), deadline, &what, |fleet| {
+            until(app, (cluster, &mut watch), (deadline, true), &what, |fleet| {
                 if begun.generation.is_none() {
                     begun.generation = Some(cluster.apply_object(&daemon_set(rollout, wave, order))?);
                 }
@@ -282,11 +284,11 @@ fn left(fleet: &Fleet, namespace: &str, wave: &str, begun: &mut Begun) -> Result
 }
 
 /// Waits until nothing is left, which `left` says. Each change of that is a line, as of `kubectl rollout status`: who
-/// has no terminal sees no bar.
+/// has no terminal sees no bar. `has_begun`: a wave, which continues without this process.
 fn until(
     app: &mut App,
     (cluster, watch): (&Cluster, &mut FleetWatch),
-    deadline: Instant,
+    (deadline, has_begun): (Instant, bool),
     what: &str,
     mut left: impl FnMut(&Fleet) -> Result<Option<(String, String)>>,
 ) -> Result<()> {
@@ -311,8 +313,11 @@ fn until(
         check_access(watch)?;
         if Instant::now() >= deadline {
             let fault = Fault::new(Exit::Failed, "FleetTimeout", format!("the time is up: {what}"));
-            let hint = "the rollout continues without this command\nlook with: calicoctl-win fleet status";
-            return Err(fault.hint(hint).into());
+            let how = match has_begun {
+                true => "the wave that has begun continues without this command; the same fleet apply begins the next",
+                false => "no wave has begun: the same fleet apply continues",
+            };
+            return Err(fault.hint(format!("{how}\nlook with: calicoctl-win fleet status")).into());
         }
         let what = format!("{what}{rest}{eta}{lost}");
         app.event(&Event::Waiting { what, elapsed: begun.elapsed(), limit: deadline - begun });

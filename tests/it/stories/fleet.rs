@@ -644,6 +644,8 @@ fn an_apply_that_ends_early_names_fleet_status() {
     let late = lab.run("fleet apply -y -c node.yaml --image host/c:1 --timeout 1s -o json").exits(1).json();
     assert_eq!(late["error"]["id"], "FleetTimeout", "{late:#}");
     assert!(late["error"]["state"].as_str().unwrap().contains("`calicoctl-win fleet status"), "{late:#}");
+    // Nothing in a sandbox makes the pods of the waves.
+    assert!(late["error"]["hint"].as_str().unwrap().starts_with("no wave has begun: "), "{late:#}");
 }
 
 #[test]
