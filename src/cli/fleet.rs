@@ -47,6 +47,7 @@ pub(crate) fn run(verb: &Fleet, app: &mut App) -> Result<Ending> {
             if app.global.is_dry_run() {
                 return app.would(format!("change {nodes}"));
             }
+            fleet::check_not_paused(&prepared)?;
             app.confirm("the nodes of the cluster", &format!("Make this change on {nodes}?"), None)?;
             let status = fleet::apply(&prepared, timeout.length(), app)?;
             app.done(true, done(&status))
@@ -134,7 +135,12 @@ fn pause(namespace: &str, (word, done): (&str, &str), app: &mut App) -> Result<E
         return app.would(format!("{word} {}", count(fleet::other(&sets, pauses).count(), "wave")));
     }
     let changed = fleet::pause(&cluster, namespace, &sets, pauses)?;
-    app.done(changed > 0, format!("{} {done}", count(changed, "wave")))
+    let msg = match (changed, pauses) {
+        (0, true) => "the rollout is paused already".to_owned(),
+        (0, false) => "the rollout is not paused".to_owned(),
+        _ => format!("{} {done}", count(changed, "wave")),
+    };
+    app.done(changed > 0, msg)
 }
 
 pub(super) fn request(change: &FleetChange) -> Request {

@@ -103,12 +103,13 @@ pub fn status(namespace: &str, fleet: &Fleet, now: Timestamp) -> FleetStatus {
         }
         let nodes = set.status.desired_number_scheduled.max(all.len());
         let limit = set.max_unavailable();
-        let state = if set.is_idle() || set.revision() != revision {
-            WaveState::Waiting
-        } else if set.is_replaced() && done == nodes {
+        let waits = set.is_idle() || set.revision() != revision;
+        let state = if !waits && set.is_replaced() && done == nodes {
             WaveState::Done
         } else if set.is_paused() {
             WaveState::Paused
+        } else if waits {
+            WaveState::Waiting
         } else if failed > lost && failed - lost >= limit.of(nodes) {
             WaveState::Stopped
         } else {

@@ -181,6 +181,22 @@ pub(crate) fn try_out(prepared: &Prepared, app: &mut App) -> Result<Vec<TriedObj
     refusal.map_or(Ok(tried), Err)
 }
 
+/// A wave that begins would no longer be paused.
+///
+/// # Errors
+/// `FleetPaused`.
+pub(crate) fn check_not_paused(prepared: &Prepared) -> Result<()> {
+    match prepared.sets.iter().any(DaemonSet::is_paused) {
+        true => Err(paused("the rollout is paused".to_owned()).into()),
+        false => Ok(()),
+    }
+}
+
+fn paused(what: String) -> Fault {
+    Fault::new(Exit::Failed, "FleetPaused", what)
+        .hint("continue with: calicoctl-win fleet resume\nthen run the same fleet apply again")
+}
+
 /// Makes the change, wave after wave, and waits for the end.
 ///
 /// # Errors
@@ -260,8 +276,7 @@ fn left(fleet: &Fleet, namespace: &str, wave: &str, begun: &mut Begun) -> Result
         WaveState::Done => Ok(None),
         WaveState::Paused => {
             let what = format!("the rollout was paused in wave {wave}: {} of {} are done", found.done, found.nodes);
-            let hint = "continue with: calicoctl-win fleet resume\nthen run the same fleet apply again";
-            Err(Fault::new(Exit::Failed, "FleetPaused", what).hint(hint).into())
+            Err(paused(what).into())
         }
         WaveState::Stopped => {
             let first = status.failures.first().map_or_else(String::new, |one| format!(": {}: {}", one.id, one.what));

@@ -329,7 +329,7 @@ fn a_pause_lets_no_further_node_begin_and_the_same_command_continues() {
         (status["waves"][0]["in_progress"] == 0).then_some(status)
     });
     assert_eq!(status["waves"][0]["state"], "Paused", "{status:#}");
-    assert_eq!(status["waves"][1]["state"], "Waiting", "{status:#}");
+    assert_eq!(status["waves"][1]["state"], "Paused", "{status:#}");
     let refused = fleet.rollout("status", "canary").unwrap_err();
     assert!(refused.contains("only available for RollingUpdate"), "{refused}");
     assert!(status["waves"][0]["done"].as_u64().unwrap() < CANARIES as u64, "{status:#}");

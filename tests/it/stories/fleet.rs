@@ -662,6 +662,27 @@ fn a_change_of_the_vni_of_which_no_wave_has_begun_says_what_is_wanted() {
     assert!(status["next"][0].as_str().unwrap().starts_with("run the same fleet apply again"), "{status:#}");
 }
 
+#[test]
+fn a_rollout_that_is_paused_before_its_first_wave_is_told_until_it_is_resumed() {
+    let lab = Lab::installed();
+    lab.write("node.yaml", "spec: {calico: {version: v3.32.1}}\n");
+    let apply = "fleet apply -y -c node.yaml --image host/c:1 --timeout 1s -o json";
+    let _waits = lab.run(apply).exits(1);
+    assert_eq!(lab.run("fleet pause -o json").exits(0).json()["msg"], "1 wave paused");
+    assert_eq!(lab.run("fleet pause -o json").exits(0).json()["msg"], "the rollout is paused already");
+    let status = lab.run("fleet status -o json").exits(0).json();
+    assert_eq!(status["waves"][0]["state"], "Paused", "{status:#}");
+    assert!(status["next"][0].as_str().unwrap().starts_with("calicoctl-win fleet resume"), "{status:#}");
+    let before = lab.objects();
+    let refused = lab.run(apply).exits(1).json();
+    assert_eq!((&refused["error"]["id"], &refused["changed"]), (&json!("FleetPaused"), &json!(false)), "{refused:#}");
+    assert!(refused["error"]["hint"].as_str().unwrap().contains("calicoctl-win fleet resume"), "{refused:#}");
+    assert!(lab.objects() == before, "something was written");
+    assert_eq!(lab.run("fleet resume -o json").exits(0).json()["msg"], "1 wave resumed");
+    assert_eq!(lab.run("fleet resume -o json").exits(0).json()["msg"], "the rollout is not paused");
+    assert_eq!(lab.run(apply).exits(1).json()["error"]["id"], "FleetTimeout");
+}
+
 /// A change of the VNI of four nodes: two are done, one is being changed, and one failed.
 fn vni_rollout(lab: &Lab) {
     let labels = json!({ "app.kubernetes.io/name": "calicoctl-win", "calicoctl-win/wave": "all" });
