@@ -402,7 +402,7 @@ fn judged(namespace: &str, fleet: &Fleet, app: &App) -> FleetStatus {
 fn absent(namespace: &str) -> Fault {
     let what = format!("there is no rollout in namespace {namespace}");
     Fault::new(Exit::NotFound, "FleetAbsent", what)
-        .hint("begin one with: calicoctl-win fleet apply\nor name its namespace with --namespace")
+        .hint("begin one with: calicoctl-win fleet apply -c FILE --image IMAGE\nor name its namespace with --namespace")
 }
 
 /// The DaemonSets of a rollout.
@@ -458,7 +458,7 @@ pub(crate) fn rollback(cluster: &Cluster, namespace: &str, sets: &[DaemonSet]) -
     if undone.is_empty() {
         let what = "no wave has installed anything else before";
         return Err(Fault::new(Exit::NotFound, "FleetNoEarlier", what)
-            .hint("apply another config with: calicoctl-win fleet apply\nor remove Calico from a node with a Job (docs/hostprocess.md)")
+            .hint("apply another config with: calicoctl-win fleet apply -c FILE --image IMAGE\nor remove Calico from a node with a Job (docs/hostprocess.md)")
             .into());
     }
     Ok(undone)

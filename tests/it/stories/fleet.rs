@@ -683,6 +683,20 @@ fn a_rollout_that_is_paused_before_its_first_wave_is_told_until_it_is_resumed() 
     assert_eq!(lab.run(apply).exits(1).json()["error"]["id"], "FleetTimeout");
 }
 
+#[test]
+fn without_a_rollout_the_command_that_begins_one_is_named_with_what_it_needs() {
+    let lab = Lab::installed();
+    let begins = "calicoctl-win fleet apply -c FILE --image IMAGE";
+    for verb in ["status", "metrics", "pause", "resume", "rollback -y"] {
+        let absent = lab.run(&format!("fleet {verb}")).exits(24);
+        assert!(absent.screen().contains(begins), "{verb}: {absent}");
+    }
+    lab.write("node.yaml", "spec: {calico: {version: v3.32.1}}\n");
+    let _waits = lab.run("fleet apply -y -c node.yaml --image host/c:1 --timeout 1s").exits(1);
+    let none = lab.run("fleet rollback -y").exits(24);
+    assert!(none.stderr.contains("FleetNoEarlier") && none.screen().contains(begins), "{none}");
+}
+
 /// A change of the VNI of four nodes: two are done, one is being changed, and one failed.
 fn vni_rollout(lab: &Lab) {
     let labels = json!({ "app.kubernetes.io/name": "calicoctl-win", "calicoctl-win/wave": "all" });
