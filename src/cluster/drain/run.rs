@@ -144,7 +144,7 @@ impl<'a> Run<'a> {
         let deadline = self.options.timeout.map(|limit| self.begun + limit);
         while !self.leaving.is_empty() {
             if stop() {
-                return Err(cancelled(self.node).into());
+                return Err(self.cancelled().into());
             }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return Err(self.timed_out());
@@ -231,7 +231,7 @@ impl<'a> Run<'a> {
                 (self.events)(Event::PodEvicted { pod });
                 return Ok(());
             }
-            Answered::Never(why) => return Err(never(self.node, format!("{pod}: {why}"), ONE_BUDGET)),
+            Answered::Never(why) => return Err(self.never(format!("{pod}: {why}"), ONE_BUDGET)),
             Answered::Failed(failure) => return Err(failure.into()),
             Answered::Budget(said, hint) => {
                 // A budget counts an evicted pod again only when its replacement exists.
@@ -241,7 +241,7 @@ impl<'a> Run<'a> {
                     && let Some(why) = budgets::never(&leaving.pod, &self.budgets)
                 {
                     let fix = if asked.len() > 1 { ONE_BUDGET } else { RELAX };
-                    return Err(never(self.node, format!("{pod}: {why}"), fix));
+                    return Err(self.never(format!("{pod}: {why}"), fix));
                 }
                 // The budget changed while the request was pending: that update does not come again.
                 let news = matches!(leaving.state, State::Asked(received) if received < self.counts);
@@ -262,7 +262,12 @@ impl<'a> Run<'a> {
                 if now.duration_since(since) > RETRY_FOR {
                     return Err(failure.into());
                 }
-                (failure.fault.what, (now.duration_since(since) / 2).clamp(OVERLOAD_PAUSE, BUDGET_PAUSE), true)
+                // With what the server says: a webhook that fails is named only there.
+                (
+                    format!("{:#}", Error::from(failure)),
+                    (now.duration_since(since) / 2).clamp(OVERLOAD_PAUSE, BUDGET_PAUSE),
+                    true,
+                )
             }
         };
         leaving.state = if held { State::Held(now + pause) } else { State::Due(now + pause) };
@@ -384,8 +389,29 @@ impl<'a> Run<'a> {
         );
         let reasons: Vec<String> = self.leaving.values().map(Leaving::state).collect();
         Fault::new(Exit::DrainBlocked, "DrainTimeout", what)
-            .hint("fix what blocks these pods, or allow more time with --drain-timeout; pods evicted so far run on other nodes")
+            .hint(self.hint("fix what blocks these pods, or allow more time with --drain-timeout"))
             .because(Error::msg(reasons.join("\n")))
+    }
+
+    fn never(&self, why: String, fix: &str) -> Error {
+        let what = format!("1 pod of node {} cannot be evicted", self.node);
+        Fault::new(Exit::DrainBlocked, "DrainNeverAllowed", what)
+            .hint(self.hint(fix))
+            .retryable(false)
+            .because(Error::msg(why))
+    }
+
+    fn cancelled(&self) -> Fault {
+        Fault::new(Exit::Cancelled, "RunCancelled", format!("the drain of node {} was cancelled", self.node))
+            .hint(self.hint("run the command again later"))
+    }
+
+    /// What to do, and what cannot be taken back.
+    fn hint(&self, fix: &str) -> String {
+        match self.gone.is_empty() {
+            true => fix.to_owned(),
+            false => format!("{fix}; pods evicted so far run on other nodes"),
+        }
     }
 }
 
@@ -405,18 +431,6 @@ impl Leaving {
             finalizers => format!("{pod}: {since}; blocked by the finalizers {}", finalizers.join(", ")),
         }
     }
-}
-
-fn never(node: &str, why: String, fix: &str) -> Error {
-    Fault::new(Exit::DrainBlocked, "DrainNeverAllowed", format!("1 pod of node {node} cannot be evicted"))
-        .hint(format!("{fix}; pods evicted so far run on other nodes"))
-        .retryable(false)
-        .because(Error::msg(why))
-}
-
-fn cancelled(node: &str) -> Fault {
-    Fault::new(Exit::Cancelled, "RunCancelled", format!("the drain of node {node} was cancelled"))
-        .hint("pods evicted so far run on other nodes; run the command again later")
 }
 
 #[cfg(test)]

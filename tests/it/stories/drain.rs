@@ -324,6 +324,23 @@ fn a_refusal_of_the_server_ends_the_drain_and_uncordons_the_node() {
     assert!(!town.cordoned());
 }
 
+/// A webhook that fails names itself only in the server's message.
+#[test]
+fn an_eviction_that_fails_until_the_time_is_up_is_named_with_what_the_server_said() {
+    let town = Town::new(&["POST /api/v1/namespaces/*/eviction=500"]);
+    let late = town.run("node drain -y -o json --timeout 2s").exits(8).json();
+    assert_eq!(late["error"]["id"], "DrainTimeout");
+    assert!(why(&late).contains("HTTP 500: "), "{late:#}");
+    let hint = |late: &Value| late["error"]["hint"].as_str().unwrap().contains("pods evicted so far");
+    assert!(!hint(&late), "none was evicted: {late:#}");
+    let town = Town::new(&[]);
+    let mut held = managed();
+    held["finalizers"] = json!(["example.com/hold"]);
+    town.pod("held", &held, &json!({}));
+    let late = town.run("node drain -y -o json --timeout 2s").exits(8).json();
+    assert!(hint(&late), "two were: {late:#}");
+}
+
 #[test]
 fn taints_are_added_and_removed_beside_other_taints() {
     let town = Town::new(&[]);
