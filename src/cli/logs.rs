@@ -22,6 +22,7 @@ use crate::report::text::harmless;
 use crate::run::Ending;
 use crate::run::app::App;
 use crate::run::open::check_elevated;
+use crate::run::records;
 use crate::values::WinPath;
 
 /// How often followed files are read.
@@ -44,6 +45,11 @@ pub(crate) fn run(args: &Args, app: &mut App) -> Result<Ending> {
     let is_meant = |path: &PathBuf| args.run.as_ref().is_none_or(|run| path.file_stem().is_some_and(|s| s == &**run));
     let mut found = files(&*node, of);
     found.retain(is_meant);
+    if let Some(run) = args.run.as_ref().filter(|_| found.is_empty())
+        && records::find(&*node, run)?.is_none()
+    {
+        return Err(records::unknown(run).into());
+    }
     if found.is_empty() && !args.follow {
         app.reporter.tell("there are no logs yet");
     }

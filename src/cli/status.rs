@@ -112,11 +112,7 @@ fn one_run(app: &mut App, args: &Status, run: &str) -> Result<Ending> {
             (true, _) => "running",
             (false, Some(_)) => "interrupted",
             (false, None) if known.is_some() => "lost",
-            (false, None) => {
-                return Err(Fault::new(Exit::NotFound, "NoSuchRun", format!("nothing is known of a run {run}"))
-                    .hint("the newest are in C:\\ProgramData\\calicoctl-win\\logs, a file each")
-                    .into());
-            }
+            (false, None) => return Err(records::unknown(run).into()),
         };
         Ok(state != "running")
     })?;

@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::apply::lock;
+use crate::fault::{Exit, Fault};
 use crate::item::Access;
 use crate::node::{Node, STATE_DIR, record};
 use crate::values::WinPath;
@@ -123,6 +124,12 @@ pub(crate) fn is_fresh(record: &Value) -> bool {
     let since = record["since"].as_str().and_then(|since| since.parse::<Timestamp>().ok());
     let within = record["waits_seconds"].as_i64().unwrap_or_default().saturating_add(30);
     record["locked"].is_null() && since.is_some_and(|since| Timestamp::now().duration_since(since).as_secs() < within)
+}
+
+/// There is no record of a run of this name.
+pub(crate) fn unknown(run: &str) -> Fault {
+    Fault::new(Exit::NotFound, "NoSuchRun", format!("nothing is known of a run {run}"))
+        .hint("the newest are in C:\\ProgramData\\calicoctl-win\\logs, a file each")
 }
 
 /// Returns the record of a run; none if there is none that can be read.

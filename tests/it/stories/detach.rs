@@ -34,7 +34,10 @@ fn a_detached_run_prints_its_name_at_once_and_is_found_by_it() {
     assert_eq!((&ended["state"], &ended["result"]["generation"]), (&json!("ended"), &json!(2)), "{ended}");
     let logs = lab.run(&format!("logs --run {run}")).exits(0);
     assert!(logs.stdout.contains(&format!("run {run}: ")), "{logs}");
-    assert_eq!(lab.run("status --run 20260102T150405-000001 -o json").exits(24).json()["error"]["id"], "NoSuchRun");
+    for verb in ["status", "logs", "logs -f"] {
+        let unknown = lab.run(&format!("{verb} --run 20260102T150405-000001 -o ndjson")).exits(24).ndjson();
+        assert_eq!(unknown.last().unwrap()["error"]["id"], "NoSuchRun", "{verb}");
+    }
 }
 
 #[test]
