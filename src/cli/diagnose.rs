@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, anyhow};
 use jiff::tz::TimeZone;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::args::Diagnose;
@@ -54,17 +55,13 @@ pub(crate) fn run(args: &Diagnose, app: &mut App) -> Result<Ending> {
     // Only administrators may read the logs and records.
     check_elevated(node.caller().elevated)?;
     let checked = preflight::once(app, &mut *node);
-    let (status, history) = (measure(app, &*node)?, history::recorded(&*node)?);
-    let facts = match &checked {
-        Ok(round) => round.known.facts.clone(),
-        Err(_) => node.facts()?,
-    };
     let at = node.now();
     let mut bundle = Bundle::default();
-    bundle.json("status.json", Ok(envelope(&status)));
-    bundle.json("history.json", Ok(envelope(&history)));
+    let status = collected(&mut bundle, "status.json", measure(app, &*node), envelope);
+    let history = collected(&mut bundle, "history.json", history::recorded(&*node), envelope);
+    let facts = checked.as_ref().map_or_else(|_| node.facts(), |round| Ok(round.known.facts.clone()));
     let cluster = checked.as_ref().ok().and_then(|round| round.known.cluster.as_ref().ok().cloned());
-    bundle.json("facts.json", Ok(Facts { node: facts.clone(), cluster }));
+    let facts = collected(&mut bundle, "facts.json", facts, |facts| Facts { node: facts.clone(), cluster });
     match &checked {
         Ok(round) => {
             bundle.json("preflight.json", Ok(envelope(&round.report)));
@@ -78,28 +75,30 @@ pub(crate) fn run(args: &Diagnose, app: &mut App) -> Result<Ending> {
     }
     let report = checked.as_ref().ok().map(|round| &round.report);
     records_of(&*node, &mut bundle);
-    machine_of(&*node, facts.hns_stuck.as_ref(), &mut bundle);
+    let stuck = facts.as_ref().and_then(|facts| facts.hns_stuck.as_ref());
+    machine_of(&*node, stuck, &mut bundle);
     let events = events_of(&*node, &mut bundle);
     let (tails, runs) = logs_of(&*node, &mut bundle);
     // What cannot be read is missing in the zip already.
-    let answers = facts.hns_stuck.is_none();
+    let answers = stuck.is_none();
     let networks = Standing::load(&*node).ok().filter(|_| answers);
     let networks = networks.and_then(|standing| network::inventory(&*node, &standing).ok()).unwrap_or_default();
 
-    let line = machine(&facts);
-    let name = status.node.as_ref().map_or(&facts.host_name, |node| &node.name);
+    let line = facts.as_ref().map(machine);
+    let host = facts.as_ref().map_or("node", |facts| &facts.host_name);
+    let name = status.as_ref().and_then(|status| status.node.as_ref()).map_or(host, |node| &node.name);
     let endpoints = if answers { node.endpoints().unwrap_or_default() } else { Vec::new() };
     let missing = bundle.all_missing().to_vec();
     let page = Page {
         node: name,
         at,
-        machine: line.split_once(": ").map_or(&*line, |(_, machine)| machine),
-        status: &status,
+        machine: line.as_deref().map(|line| line.split_once(": ").map_or(line, |(_, machine)| machine)),
+        status: status.as_ref(),
         preflight: report,
-        history: &history,
+        history: &history.unwrap_or_default(),
         endpoints: &endpoints,
         networks: &networks,
-        adapters: &facts.adapters,
+        adapters: facts.as_ref().map_or(&[], |facts| &facts.adapters),
         events: &events,
         runs: &runs,
         logs: &tails,
@@ -108,7 +107,7 @@ pub(crate) fn run(args: &Diagnose, app: &mut App) -> Result<Ending> {
     let causes = page.causes();
     bundle.text("report.html", &page.html());
 
-    let usual = format!("calicoctl-win-{}-{}", facts.host_name, at.to_zoned(TimeZone::UTC).strftime("%Y%m%dT%H%M%S"));
+    let usual = format!("calicoctl-win-{host}-{}", at.to_zoned(TimeZone::UTC).strftime("%Y%m%dT%H%M%S"));
     let (mut stem, mut number) = (usual.clone(), 1);
     let (path, opened) = loop {
         let path = args.out.clone().unwrap_or_else(|| PathBuf::from(format!("{stem}.zip")));
@@ -134,12 +133,33 @@ pub(crate) fn run(args: &Diagnose, app: &mut App) -> Result<Ending> {
 
     let files = bundle.names();
     let diagnosis = Diagnosis { path: path.display().to_string(), files, missing, causes };
-    app.reporter.document(&diagnosis, &text(&diagnosis, &stem));
+    app.reporter.document(&diagnosis, &text(&diagnosis, &stem, status.is_some()));
     Ending::shown(Exit::Ok, format!("written: {}", diagnosis.path))
 }
 
-fn text(diagnosis: &Diagnosis, stem: &str) -> String {
+/// Adds a part as JSON, and returns it; or says why it is missing.
+fn collected<T, D: Serialize>(
+    bundle: &mut Bundle,
+    name: &str,
+    part: Result<T>,
+    shown: impl FnOnce(&T) -> D,
+) -> Option<T> {
+    match part {
+        Ok(part) => {
+            bundle.json(name, Ok(shown(&part)));
+            Some(part)
+        }
+        Err(error) => {
+            bundle.missing(name, &Failure::new(&error).line());
+            None
+        }
+    }
+}
+
+/// `measured`: the node's status is known.
+fn text(diagnosis: &Diagnosis, stem: &str, measured: bool) -> String {
     let mut text = match diagnosis.causes.as_slice() {
+        [] if !measured => "The node could not be measured.\n".to_owned(),
         [] => "Nothing that was looked at is wrong.\n".to_owned(),
         causes => format!("Wrong: {}\n", causes.join(", ")),
     };

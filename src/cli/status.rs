@@ -37,7 +37,7 @@ pub(crate) fn run(args: &Status, app: &mut App) -> Result<Ending> {
     let limit = if args.wait { args.timeout.length() } else { Duration::ZERO };
     let (mut node, mut last) = (app.node()?, None);
     let wait = Wait { what: Some("the node to be healthy"), limit, pause: LOOK, rest: &mut wait::sleep };
-    let healthy = wait_for(app, &mut *node, wait, |app, node| Ok(settled(last.insert(measure(app, node)?))))?;
+    let healthy = wait_for(app, &mut *node, wait, |app, node| Ok(settled(last.insert(measured(app, node)?))))?;
     let status = last.context("measure the node")?;
     if args.wait && !healthy {
         let why = status.reasons.join("; ");
@@ -46,6 +46,17 @@ pub(crate) fn run(args: &Status, app: &mut App) -> Result<Ending> {
     let text = text(&status, app);
     app.reporter.document(&status, &text);
     Ok(Ending::Shown(Box::new(result(&status, args.wait))))
+}
+
+/// Measures the node. If an item cannot be read, `diagnose` has the others.
+fn measured(app: &mut App, node: &dyn Node) -> Result<NodeStatus> {
+    measure(app, node).map_err(|error| match Fault::of(&error) {
+        Some(_) => error,
+        None => error.context(
+            Fault::new(Exit::Failed, "Failed", "the node could not be measured")
+                .hint("collect everything that can be read: calicoctl-win diagnose"),
+        ),
+    })
 }
 
 /// Returns how the verb ends. `waited`: it waited for the node to be healthy.
@@ -66,7 +77,7 @@ fn watch(app: &mut App) -> Result<Ending> {
     check_endless(app.reporter.format(), "--watch")?;
     loop {
         let node = app.node()?;
-        let status = measure(app, &*node)?;
+        let status = measured(app, &*node)?;
         drop(node);
         let text = format!("{}\n\n{}", jiff::Zoned::now().strftime("%F %T %Z"), text(&status, app));
         let mut result = result(&status, false);

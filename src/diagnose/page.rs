@@ -46,8 +46,10 @@ pub struct Page<'a> {
     pub node: &'a str,
     pub at: Timestamp,
     /// For example `Windows Server 2022 build 20348.2700, containerd 1.7.27`.
-    pub machine: &'a str,
-    pub status: &'a NodeStatus,
+    /// None if it could not be read.
+    pub machine: Option<&'a str>,
+    /// None if the node could not be measured.
+    pub status: Option<&'a NodeStatus>,
     /// None if the checks could not be made.
     pub preflight: Option<&'a PreflightReport>,
     pub history: &'a History,
@@ -85,14 +87,14 @@ impl Page<'_> {
         self.services(&mut body);
         self.checks(&mut body);
         self.logs(&mut body);
-        let title = escaped(&format!("{}: {}", self.node, overall(self.status.overall)));
+        let title = escaped(&format!("{}: {}", self.node, overall(self.status)));
         FRAME.replace("{{title}}", &title).replace("{{body}}", body.trim_end())
     }
 
     /// Ids of what is wrong, each once.
     pub fn causes(&self) -> Vec<String> {
         let run = self.interrupted().map(|_| INTERRUPTED.to_owned());
-        let problems = self.status.problems.iter().map(|problem| problem.id.to_owned());
+        let problems = self.status.iter().flat_map(|status| &status.problems).map(|problem| problem.id.to_owned());
         let failed = self.failed().map(|check| check.id.clone());
         let mut causes: Vec<String> = Vec::new();
         for id in run.into_iter().chain(problems).chain(failed) {
@@ -104,7 +106,7 @@ impl Page<'_> {
     }
 
     fn interrupted(&self) -> Option<&RunInProgress> {
-        self.status.run.as_ref().filter(|run| run.interrupted)
+        self.status?.run.as_ref().filter(|run| run.interrupted)
     }
 
     fn failed(&self) -> impl Iterator<Item = &Check> {
@@ -113,18 +115,17 @@ impl Page<'_> {
 
     fn verdict(&self, to: &mut String) {
         let status = self.status;
-        let class = match status.overall {
-            Overall::Healthy => "good",
-            Overall::Changing | Overall::NotInstalled | Overall::Prepared => "warn",
-            Overall::Degraded | Overall::Failed => "bad",
+        let class = match status.map(|status| status.overall) {
+            Some(Overall::Healthy) => "good",
+            Some(Overall::Changing | Overall::NotInstalled | Overall::Prepared) => "warn",
+            Some(Overall::Degraded | Overall::Failed) | None => "bad",
         };
-        let _ =
-            writeln!(to, "<h1>{}: <span class=\"{class}\">{}</span></h1>", escaped(self.node), overall(status.overall));
+        let _ = writeln!(to, "<h1>{}: <span class=\"{class}\">{}</span></h1>", escaped(self.node), overall(status));
         let parts = [
-            status.calico_version.as_ref().map(|version| format!("Calico {version}")),
-            status.backend.clone(),
-            status.generation.map(|generation| format!("generation {generation}")),
-            Some(self.machine.to_owned()),
+            status.and_then(|status| Some(format!("Calico {}", status.calico_version.as_ref()?))),
+            status.and_then(|status| status.backend.clone()),
+            status.and_then(|status| Some(format!("generation {}", status.generation?))),
+            self.machine.map(str::to_owned),
             Some(format!("{:.0}", self.at)),
         ];
         let parts: Vec<String> = parts.into_iter().flatten().map(|part| escaped(&part)).collect();
@@ -138,14 +139,14 @@ impl Page<'_> {
         // The interrupted run has been named already, and a check of the same id says why it matters.
         let interrupted = |id: &str| id == INTERRUPTED && self.interrupted().is_some();
         let named = |id: &str| interrupted(id) || self.failed().any(|check| check.id == id);
-        for problem in status.problems.iter().filter(|problem| !named(problem.id)) {
+        for problem in status.iter().flat_map(|status| &status.problems).filter(|problem| !named(problem.id)) {
             cause(to, problem.id, &problem.message, None, &[&problem.command]);
         }
         for check in self.failed() {
             let fix: Vec<&str> = check.fix.iter().flat_map(|fix| fix.lines()).collect();
             cause(to, &check.id, &check.detail, check.why.as_deref(), &fix);
         }
-        if self.causes().is_empty() {
+        if status.is_some() && self.causes().is_empty() {
             let _ = writeln!(to, "<p>Nothing that was looked at is wrong.</p>");
         }
         for missing in self.missing {
@@ -242,18 +243,20 @@ impl Page<'_> {
     }
 
     fn drift(&self, to: &mut String) {
+        let Some(status) = self.status else { return };
         section(to, "Differences from the current generation");
-        if self.status.drift.is_empty() {
+        if status.drift.is_empty() {
             let _ = writeln!(to, "<p>None.</p>");
             return;
         }
-        let items = self.status.drift.iter().map(|item| format!("<li><code>{}</code></li>", escaped(item)));
+        let items = status.drift.iter().map(|item| format!("<li><code>{}</code></li>", escaped(item)));
         let _ = writeln!(to, "<ul>\n{}\n</ul>", items.collect::<Vec<_>>().join("\n"));
     }
 
     fn network(&self, to: &mut String) {
+        let Some(status) = self.status else { return };
         section(to, "Network");
-        match topology::svg(self.status, self.endpoints, self.networks, self.adapters) {
+        match topology::svg(status, self.endpoints, self.networks, self.adapters) {
             Some(svg) => {
                 let _ = writeln!(
                     to,
@@ -267,8 +270,9 @@ impl Page<'_> {
     }
 
     fn services(&self, to: &mut String) {
+        let Some(status) = self.status else { return };
         section(to, "Services and credentials");
-        let rows = self.status.services.iter().map(|service| {
+        let rows = status.services.iter().map(|service| {
             let class = if service.state == "Running" && service.not_ready.is_none() { "good" } else { "bad" };
             [
                 (service.name.clone(), ""),
@@ -279,7 +283,7 @@ impl Page<'_> {
             ]
         });
         table(to, ["service", "state", "since", "restarts", ""], rows, "");
-        let rows = self.status.credentials.iter().map(|one| {
+        let rows = status.credentials.iter().map(|one| {
             let expires = one.expires.map_or_else(|| "never".to_owned(), |at| format!("{at:.0}"));
             let class = if one.expires.is_some_and(|at| at < self.at) { "bad" } else { "" };
             [(one.kind.clone(), ""), (expires, class), (one.path.clone(), "")]
@@ -321,14 +325,15 @@ impl Page<'_> {
     }
 }
 
-const fn overall(overall: Overall) -> &'static str {
-    match overall {
-        Overall::Healthy => "healthy",
-        Overall::Degraded => "degraded",
-        Overall::Failed => "failed",
-        Overall::Changing => "changing",
-        Overall::NotInstalled => "Calico is not installed",
-        Overall::Prepared => "prepared as an image",
+fn overall(status: Option<&NodeStatus>) -> &'static str {
+    match status.map(|status| status.overall) {
+        None => "could not be measured",
+        Some(Overall::Healthy) => "healthy",
+        Some(Overall::Degraded) => "degraded",
+        Some(Overall::Failed) => "failed",
+        Some(Overall::Changing) => "changing",
+        Some(Overall::NotInstalled) => "Calico is not installed",
+        Some(Overall::Prepared) => "prepared as an image",
     }
 }
 

@@ -226,7 +226,7 @@ pub struct Generations {
 }
 
 /// The document of `history`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct History {
     /// The newest 50 runs that could change the node, oldest first.
     pub runs: Vec<PastRun>,

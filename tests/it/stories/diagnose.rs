@@ -118,6 +118,36 @@ fn the_zip_of_a_node_whose_hns_does_not_answer_has_everything_else() {
 }
 
 #[test]
+fn a_part_of_the_node_that_cannot_be_read_is_named_and_the_rest_is_in_the_zip() {
+    let lab = Lab::installed();
+    let parts = [
+        ("get service CalicoConfd=fail", "status.json"),
+        ("get firewall*=fail", "status.json"),
+        ("get network*=fail", "status.json"),
+        ("process *=fail", "status.json"),
+        ("list *=fail", "services.json"),
+        ("facts *=fail", "facts.json"),
+    ];
+    for (number, (fault, part)) in parts.into_iter().enumerate() {
+        let zip = format!("{number}.zip");
+        let said = lab.fails_at(fault, &format!("diagnose --out {zip} -o json")).exits(0).json();
+        let files = files(&lab, &zip);
+        assert!(!files.contains_key(part) && files.contains_key("runs.json"), "{fault}: {said:#}");
+        let named = verdict(&files["report.html"]);
+        assert!(named.contains(&format!("Not collected: {part}: ")), "{fault}: {named}");
+        assert!(!named.contains("Nothing that was looked at is wrong") || part != "status.json", "{fault}: {named}");
+    }
+    let hint = &lab.fails_at("get service CalicoConfd=fail", "status -o json").exits(1).json()["error"]["hint"];
+    assert!(hint.as_str().unwrap().contains("diagnose"), "{hint}");
+
+    std::fs::write(lab.on_node("C/ProgramData/calicoctl-win/receipts/1.json"), "{").unwrap();
+    let said = lab.run("diagnose --out damaged.zip -o json").exits(0).json();
+    assert!(said["missing"].to_string().contains("receipt"), "{said:#}");
+    let text = lab.run("diagnose --out again.zip").exits(0).stdout;
+    assert!(text.starts_with("The node could not be measured.\nNot collected: status.json: "), "{text}");
+}
+
+#[test]
 fn a_second_zip_within_a_second_has_another_name() {
     let lab = Lab::node();
     let name = || lab.run("diagnose -o json").exits(0).json()["path"].as_str().unwrap().to_owned();
