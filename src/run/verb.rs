@@ -150,11 +150,11 @@ pub(crate) const UNINSTALL: Row = Row { command: "uninstall", aim: Aim::Nothing,
 pub(crate) const CONFIRM: Row =
     Row { command: "confirm", aim: Aim::Interrupted, lease: Lease::Quietly, trial: DuringTrial::Ends, ..ROLLBACK };
 /// Reverts it. A later try resumes one that failed.
-pub(crate) const REVERT: Row = Row { aim: Aim::Former, reverts: false, ..CONFIRM };
+pub(crate) const REVERT: Row = Row { command: REVERTS, aim: Aim::Former, reverts: false, ..CONFIRM };
 /// The same for a trial that could not be reverted.
 pub(crate) const RESUME_CONFIRM: Row = Row { command: "resume", ..CONFIRM };
 pub(crate) const RESUME_REVERT: Row = Row { command: "resume", ..REVERT };
-/// The name of a revert in journals and receipts.
+/// The name of a revert in journals, receipts and records.
 pub(crate) const REVERTS: &str = "revert";
 pub(crate) const ROTATE: Row =
     Row { command: "credentials rotate", aim: Aim::Login, trial: DuringTrial::Allowed, ..ROLLBACK };

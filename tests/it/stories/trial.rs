@@ -80,7 +80,15 @@ fn a_change_that_is_confirmed_stays() {
     let kept = lab.run("confirm -o json").exits(0).json();
     assert_eq!((&kept["changed"], &kept["generation"]), (&json!(true), &json!(2)));
     assert_eq!((vsid(&lab), over(&lab), self::lease(&lab)), (Some(5000), true, None));
+    assert_eq!(last_run(&lab), "confirm OK");
     assert_eq!(lab.run("confirm -o json").exits(24).json()["error"]["id"], "NotOnTrial");
+}
+
+/// What `history` shows of the newest run.
+fn last_run(lab: &Lab) -> String {
+    let history = lab.run("history -o json").exits(0).json();
+    let run = history["runs"].as_array().unwrap().last().unwrap();
+    format!("{} {}", run["command"].as_str().unwrap(), run["result"].as_str().unwrap_or("not ended"))
 }
 
 #[test]
@@ -88,6 +96,7 @@ fn a_change_that_is_not_confirmed_is_reverted_automatically() {
     let lab = Lab::installed();
     let _tried = lab.run(&format!("{TRY} --confirm-timeout 3s")).exits(0);
     await_revert(&lab, 60);
+    until(&lab, 60, "the revert is in the history", |lab| last_run(lab) == "revert OK");
     let said = lab.logs();
     assert!(said.contains("TrialReverted: nobody confirmed it within 3 s: node win-a1 reverts to generation 1"));
     assert_eq!(lab.run("confirm -o json").exits(24).json()["error"]["id"], "NotOnTrial");
@@ -99,6 +108,7 @@ fn a_change_is_reverted_at_once_on_request() {
     let _tried = lab.run(&format!("{TRY} --confirm-timeout 1h")).exits(0);
     let back = lab.run("confirm --revert -y -o json").exits(0).json();
     assert_eq!((&back["changed"], &back["generation"]), (&json!(true), &json!(3)));
+    assert_eq!(last_run(&lab), "revert OK");
     await_revert(&lab, 5);
 }
 
