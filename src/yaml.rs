@@ -111,6 +111,7 @@ impl From<YamlError> for Malformed {
             YamlError::DuplicateMappingKey { key, .. } => {
                 format!("duplicate field {}", key.as_deref().unwrap_or_default())
             }
+            YamlError::RecursiveReferencesRequireWeakTypes { .. } => "an alias is within its own anchor".into(),
             // The library appends the position, which is printed separately.
             other => {
                 let message = other.to_string();
@@ -326,17 +327,19 @@ mod tests {
 
     #[test]
     fn text_that_is_not_yaml_is_refused_with_its_position() {
-        let refused: Vec<String> = ["a: 1\na: 2\n", "a: [1, 2\n", "a: b: c\n", "a:\n\t- 1\n", "a: *nowhere\n"]
-            .into_iter()
-            .map(|text| parse(text).unwrap_err())
-            .map(|e| format!("{}:{} {}", e.line, e.column, e.problem))
-            .collect();
+        let refused: Vec<String> =
+            ["a: 1\na: 2\n", "a: [1, 2\n", "a: b: c\n", "a:\n\t- 1\n", "a: *nowhere\n", "a: &a\n  b: *a\n"]
+                .into_iter()
+                .map(|text| parse(text).unwrap_err())
+                .map(|e| format!("{}:{} {}", e.line, e.column, e.problem))
+                .collect();
         insta::assert_snapshot!(refused.join("\n"), @r#"
     2:1 duplicate field a
     1:4 unclosed bracket '['
     1:5 mapping values are not allowed in this context
     2:2 tabs disallowed within this context (block indentation)
     1:4 alias references unknown anchor
+    2:6 an alias is within its own anchor
     "#);
     }
 }

@@ -138,7 +138,7 @@ fn of_variable(tree: &Command, error: &Error, args: &[OsString]) -> Option<Fault
     };
     let why = std::error::Error::source(error).map_or_else(String::new, |why| format!(": {why}"));
     let what = format!("the variable {variable} is `{value}`, which {flag} does not take{why}");
-    Some(Fault::new(Exit::Usage, "Usage", what).hint(format!("set it to {takes}, or remove it")))
+    Some(Fault::new(Exit::Usage, "Usage", in_words(&what)).hint(format!("set it to {takes}, or remove it")))
 }
 
 /// The flag of an argument as clap shows it, with its value.
@@ -162,13 +162,25 @@ fn usage_fault(tree: &Command, error: &Error, args: &[OsString]) -> Fault {
         lines.join(" ")
     });
     let first = paragraphs.next().unwrap_or_default();
-    let what = first.strip_prefix("error: ").unwrap_or(&first);
+    let what = in_words(first.strip_prefix("error: ").unwrap_or(&first));
     let mut rest: Vec<String> = paragraphs
         .filter(|paragraph| !paragraph.is_empty() && !paragraph.starts_with("For more information"))
         .map(|paragraph| paragraph.trim_start_matches("tip: ").replacen("Usage: ", "usage: ", 1))
         .collect();
     rest.push(format!("see: {} --help", reached(tree, args).1));
     Fault::new(Exit::Usage, "Usage", what).hint(rest.join("\n"))
+}
+
+/// Says in words what Rust says of a value.
+fn in_words(text: &str) -> String {
+    let words = [
+        ("invalid digit found in string", "it is not a whole number"),
+        ("cannot parse integer from empty string", "it is not a whole number"),
+        ("number too large to fit in target type", "the number is too large"),
+        ("number too small to fit in target type", "the number is too small"),
+        ("value was not a boolean", "it is neither true nor false"),
+    ];
+    words.iter().fold(text.to_owned(), |text, (rust, words)| text.replace(rust, words))
 }
 
 /// Returns the output format of a command line that could not be parsed.

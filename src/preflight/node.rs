@@ -154,7 +154,7 @@ pub(super) const ROWS: &[Row] = &[
         why: "CNI binaries and configuration must be in the container runtime's folders",
         fix: "install containerd and start its service, or let this program do it with spec.kubernetes.node.containerd.archive; or set spec.windowsNodes.cniBinDir and cniConfigDir and ignore this check",
         judge: Judge::Node(|node, input| match &node.runtime {
-            Some(runtime) => Pass(format!("{:?} {}", runtime.kind, runtime.version)),
+            Some(runtime) => Pass(format!("{} {}", runtime.kind.service(), runtime.version)),
             None if input.settings.is_some_and(|settings| settings.network.backend == Backend::None) => {
                 Skip("no CNI files are installed for the backend none".into())
             }

@@ -69,7 +69,7 @@ pub fn fields(event: &Event) -> Value {
             json!({ "type": "check_result", "level": level(check.status), "message": format!("{}: {}", check.id, check.detail), "check": check })
         }
         Event::Planned(change) => {
-            json!({ "type": "planned_change", "level": "info", "message": format!("{:?} {}", change.action, change.id).to_lowercase(), "change": change })
+            json!({ "type": "planned_change", "level": "info", "message": format!("{} {}", format!("{:?}", change.action).to_lowercase(), change.id), "change": change })
         }
         Event::PlanMade { counts, disruption } => {
             json!({ "type": "change_summary", "level": "info", "message": counts, "disruption": disruption })

@@ -239,7 +239,7 @@ pub(crate) fn machine(facts: &NodeFacts) -> String {
     };
     let runtime = facts.runtime.as_ref().map_or_else(
         || "no container runtime".into(),
-        |runtime| format!("{} {}", format!("{:?}", runtime.kind).to_lowercase(), runtime.version),
+        |runtime| format!("{} {}", runtime.kind.service(), runtime.version),
     );
     format!(
         "calicoctl-win {} on {}: {name} build {}.{}, {runtime}",

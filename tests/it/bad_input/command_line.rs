@@ -11,6 +11,22 @@ use crate::lab::Lab;
 use crate::lab::Terminal;
 
 #[test]
+fn what_is_no_number_and_no_boolean_is_said_in_words() {
+    let lab = Lab::new();
+    for (words, said) in [
+        ("rollback --to abc", "'abc' for '--to <GENERATION>': it is not a whole number"),
+        ("rollback --to 99999999999999999999", "the number is too large"),
+        ("logs --tail abc", "it is not a whole number"),
+        ("node drain --grace-period x", "it is not a whole number"),
+        ("node drain --force=maybe", "it is neither true nor false"),
+    ] {
+        let refused = lab.bare(&format!("{words} -o json")).exits(USAGE.0).json();
+        let what = refused["error"]["what"].as_str().unwrap();
+        assert!(what.ends_with(said), "{words}: {what}");
+    }
+}
+
+#[test]
 fn a_wrong_command_line_gets_a_suggestion() {
     let wrong = |name, words| case(name, words, USAGE, "Usage");
     let cases = [

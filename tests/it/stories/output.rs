@@ -92,6 +92,11 @@ fn ndjson_reports_the_run_from_its_first_line_to_its_result() {
     assert_eq!(result["changed"], true);
     assert_eq!(result["generation"], 1);
     assert!(lines.iter().all(|line| line["run"] == result["run"]));
+    let runtime = lines.iter().find(|line| line["check"]["id"] == "ContainerRuntime").unwrap();
+    assert!(runtime["check"]["detail"].as_str().unwrap().starts_with("containerd 1."), "{runtime}");
+    let folder = r"folder C:\Program Files\calicoctl-win";
+    let planned = lines.iter().find(|line| line["type"] == "planned_change" && line["change"]["id"] == folder).unwrap();
+    assert_eq!(planned["message"], format!("create {folder}"));
     let at = |kind: &str| lines.iter().position(|line| line["type"] == kind).unwrap_or_else(|| panic!("no {kind}"));
     let network = lines.iter().position(|line| line["phase"]["id"] == "wait-network").unwrap();
     assert!(at("connectivity_notice") < network, "the notice comes too late");
