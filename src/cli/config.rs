@@ -68,7 +68,7 @@ fn init(file: Option<&Path>, full: bool, app: &mut App) -> Result<Ending> {
         return app.would(format!("write {}", file.display()));
     }
     super::import::write_new(file, &text)?;
-    app.done(true, format!("wrote {}", file.display()))
+    app.done(false, format!("wrote {}", file.display()))
 }
 
 /// Returns the effective config, which needs the node, and the cluster if it answers.

@@ -198,7 +198,7 @@ fn fetch(out: &Path, app: &mut App) -> Result<Ending> {
     }
     let names: Vec<&str> = written.iter().map(|(name, _)| *name).collect();
     let msg = format!("wrote {} into {}, for administrators only", names.join(", "), out.display());
-    app.done(true, msg)
+    app.done(false, msg)
 }
 
 /// Writes a file: to a Windows path on the node, with its access list, else to this machine.

@@ -45,7 +45,7 @@ fn show(imported: &Imported, name: &str, out: Option<&Path>, app: &mut App) -> R
         }
         let msg = format!("wrote {} from {name}", out.display());
         app.reporter.tell(&msg);
-        let mut result = RunResult::new(Exit::Ok, true, msg);
+        let mut result = RunResult::new(Exit::Ok, false, msg);
         result.next = vec![app.command(&format!("plan -c {}", out.display()))];
         return Ending::result(result);
     }

@@ -63,7 +63,7 @@ pub(crate) fn download(source: &Source, app: &mut App) -> Result<Ending> {
     })?;
     let msg = format!("Calico {} is at {}", wanted.version, found.path.display());
     app.reporter.tell(&msg);
-    let mut result = RunResult::new(Exit::Ok, true, msg);
+    let mut result = RunResult::new(Exit::Ok, false, msg);
     result.path = Some(found.path);
     Ending::result(result)
 }
@@ -107,10 +107,10 @@ fn unpack(zip: &Path, dest: &Path, sha256: Option<&str>, version: Option<&str>, 
     app.event(&Event::PhaseCompleted {
         phase: "unpack",
         message: message.clone(),
-        changed: true,
+        changed: false,
         took: begun.elapsed(),
     });
-    Ending::result(RunResult::new(Exit::Ok, true, message))
+    Ending::result(RunResult::new(Exit::Ok, false, message))
 }
 
 fn list(app: &mut App) -> Result<Ending> {

@@ -260,7 +260,7 @@ fn credentials_are_fetched_for_a_node_that_does_not_exist_yet() {
     let lab = Lab::node();
     let before = lab.picture();
     let fetched = lab.run("credentials fetch --out got -o json").exits(0).json();
-    assert_eq!(fetched["changed"], true, "{fetched}");
+    assert_eq!(fetched["changed"], false, "{fetched}");
     let text = fs::read_to_string(lab.path("got/calico-kube-config")).unwrap();
     let kubeconfig: Value = serde_yaml::from_str(&text).unwrap();
     let claims = claims(kubeconfig["users"][0]["user"]["token"].as_str().unwrap());

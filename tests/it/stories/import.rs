@@ -63,7 +63,7 @@ fn a_node_of_upstreams_scripts_keeps_its_network_when_it_is_adopted() {
     line 35: VXLAN_MAC_PREFIX is set already, by line 34: this line has no effect
     line 43: CALICO_LOG_DIR is left out: from now on the logs are in C:\ProgramData\calicoctl-win\logs\calico, since a program that reads a log in C:\CalicoWindows blocks its replacement
     wrote node.yaml from this node
-    result: OK (exit 0) changed=true reboot=false
+    result: OK (exit 0) changed=false reboot=false
     ");
     lab.picture().same_as(&before);
     let _valid = lab.bare("config validate node.yaml").exits(0);

@@ -235,6 +235,7 @@ fn a_download_says_where_its_archive_is() {
         let result = lab.run(&format!("{words} -o json")).exits(0).json();
         let path = result["path"].as_str().unwrap_or_else(|| panic!("{result:#}"));
         assert!(lab.path(path).is_file() && result["msg"].as_str().unwrap().ends_with(path), "{result:#}");
+        assert_eq!(result["changed"], false, "nothing of the node: {result:#}");
     }
     assert!(lab.run("install -n -o json").exits(0).json().get("path").is_none());
 }
