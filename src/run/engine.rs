@@ -1,5 +1,6 @@
 //! Runs the engine with the screen attached, and reverts what fails.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Error, Result};
@@ -85,7 +86,11 @@ pub(crate) fn run(
         app.record().outcome = Outcome::HalfWay;
         return Err(error);
     }
-    app.event(&Event::RollbackStarted { reason: format!("{error:#}") });
+    // The disk may refuse the journal before the first step: that is no change to tell of.
+    let touched = journal.is_touched();
+    if touched {
+        app.event(&Event::RollbackStarted { reason: format!("{error:#}") });
+    }
     let failed_phase = app.reporter.failed_phase;
     let undone = converge::undo(*node, &standing, object, &mut |event| {
         outage.hear(&event);
@@ -95,8 +100,11 @@ pub(crate) fn run(
     recreate_lost_pods(op, object, &lost);
     let app = &mut *op.app;
     app.reporter.failed_phase = failed_phase;
-    app.event(&Event::RollbackCompleted { complete: undone.is_ok() });
+    if touched {
+        app.event(&Event::RollbackCompleted { complete: undone.is_ok() });
+    }
     Err(match undone {
+        Ok(_) if !touched && !app.record().changed.load(Ordering::SeqCst) => error,
         Ok(_) => {
             app.record().outcome = Outcome::Undone;
             let (id, hint) = Fault::of(&error).map_or(("RolledBack", None), |fault| (fault.id, fault.hint.clone()));

@@ -15,7 +15,7 @@ fn a_failed_install_leaves_the_node_as_it_was() {
         "put tree C:\\CalicoWindows=in-use",
         "put firewall *#1=fail-after",
         "put cni-conf *=disk-full",
-        "append *#9=disk-full",
+        "append *#28=disk-full",
     ] {
         let lab = Lab::node();
         let before = lab.picture_without_state();
@@ -30,6 +30,22 @@ fn a_failed_install_leaves_the_node_as_it_was() {
         let _gone = lab.run("uninstall --purge -y").exits(0);
         lab.picture().same_as(&Lab::node().picture());
     }
+}
+
+/// A disk that is full before the first change: what the run writes first is in its journal.
+#[test]
+fn a_failure_before_the_first_change_of_an_install_is_no_rollback() {
+    let lab = Lab::node();
+    let before = lab.picture_without_state();
+    for number in [1, 9, 24] {
+        let failed = lab.fails_at(&format!("append *#{number}+=disk-full"), "install -y -o json").exits(1).json();
+        assert_eq!((&failed["rolled_back"], &failed["changed"]), (&false.into(), &false.into()), "{failed:#}");
+        assert_eq!(failed["error"]["state"], "nothing was changed", "{failed:#}");
+        lab.picture_without_state().same_as(&before);
+    }
+    let events = lab.fails_at("append *#9+=disk-full", "install -y -o ndjson").exits(1).stdout;
+    assert!(!events.contains("\"rollback_"), "{events}");
+    let _fine = lab.run("install -y").exits(0);
 }
 
 #[test]
