@@ -210,7 +210,7 @@ pub fn resume(
     proof: Proof,
     events: Sink,
 ) -> Result<Applied> {
-    let journal = reopened_journal(node, standing, events)?;
+    let journal = reopened_journal(node, standing, false, events)?;
     if journal.header.terms.is_renewal() {
         return renewal::finish(node, standing, journal, false, events).map(|(applied, _)| applied);
     }
@@ -233,7 +233,7 @@ pub fn undo(node: &mut dyn Node, standing: &Standing, object: &NodeObject, event
     if standing.is_draining() {
         return abandon(node, standing, object, events);
     }
-    let mut journal = reopened_journal(node, standing, events)?;
+    let mut journal = reopened_journal(node, standing, true, events)?;
     if journal.header.terms.is_renewal() {
         return renewal::finish(node, standing, journal, true, events).map(|(applied, _)| applied);
     }
@@ -328,13 +328,13 @@ fn open_endpoints(engine: &mut Engine<'_>, standing: &Standing, goal: &Target) -
 }
 
 /// Rewrites the interrupted run's journal: its last line may be torn, and more lines will follow.
-fn reopened_journal(node: &mut dyn Node, standing: &Standing, events: Sink) -> Result<Journal> {
+fn reopened_journal(node: &mut dyn Node, standing: &Standing, undoes: bool, events: Sink) -> Result<Journal> {
     let journal = standing.journal.clone().ok_or_else(nothing_interrupted)?;
     stale_files::sweep_of(node, standing, &journal, events)?;
     // Services that were started since, or that depend on ours since, may be stopped from here on.
     let touched = journal.is_touched();
     let mut header = journal.header;
-    header.touched = touched;
+    (header.touched, header.undoes) = (touched, undoes);
     header.running.extend(others_running(node, &header.target, &standing.owned())?);
     Journal::begin(node, header, journal.originals)
 }

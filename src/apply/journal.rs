@@ -47,6 +47,9 @@ pub struct Header {
     /// it ends.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub touched: bool,
+    /// The run is being undone: the steps are those of that.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub undoes: bool,
     /// The networks of the previous generation, as they were: what its target leaves to Windows, for example the
     /// adapter, is restored when the run is undone. And files that its services had written, which this run removes:
     /// kubelet's login.
@@ -189,6 +192,7 @@ impl Header {
             running: BTreeSet::new(),
             terms,
             touched: false,
+            undoes: false,
             networks: World::new(),
             routes: Vec::new(),
         }
@@ -226,11 +230,14 @@ impl Header {
 /// For example `install (run R, since T), at step 4 of 11: service CalicoNode`.
 impl Display for Journal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Header { command, run, started, .. } = &self.header;
+        let Header { command, run, started, undoes, .. } = &self.header;
         write!(f, "{command} (run {run}, since {started:.0}), ")?;
-        match self.steps.last() {
-            Some((n, of, id)) => write!(f, "at step {n} of {of}: {id}"),
-            None => f.write_str("before its first step"),
+        match (self.steps.last(), undoes) {
+            (Some((n, of, id)), false) => write!(f, "at step {n} of {of}: {id}"),
+            (Some((n, of, id)), true) => write!(f, "while it was being rolled back, at step {n} of {of}: {id}"),
+            (None, true) => f.write_str("while it was being rolled back"),
+            (None, false) if self.is_touched() => f.write_str("before its next step"),
+            (None, false) => f.write_str("before its first step"),
         }
     }
 }
@@ -406,6 +413,21 @@ mod tests {
 
     /// A journal as this version writes it, with every field that a header can have. Never edit the file.
     const FROZEN: &str = include_str!("../../tests/fixtures/journals/v2.jsonl");
+
+    #[test]
+    fn it_says_how_far_the_run_came_and_whether_it_was_being_undone() {
+        let terms = Terms::default();
+        let header = Header::new("r1", "install", None, &Target::default(), None, terms, Timestamp::UNIX_EPOCH);
+        let mut journal = Journal { header, originals: Owned::new(), steps: Vec::new(), on_machine: false };
+        let at = |journal: &Journal| journal.to_string().split_once("), ").unwrap().1.to_owned();
+        assert_eq!(at(&journal), "before its first step");
+        journal.header.touched = true;
+        assert_eq!(at(&journal), "before its next step");
+        journal.header.undoes = true;
+        assert_eq!(at(&journal), "while it was being rolled back");
+        journal.steps.push((3, 11, Id::Service("CalicoNode".into())));
+        assert_eq!(at(&journal), "while it was being rolled back, at step 3 of 11: service CalicoNode");
+    }
 
     #[test]
     fn journals_of_every_released_schema_can_be_read() {

@@ -49,6 +49,16 @@ fn a_failure_before_the_first_change_of_an_install_is_no_rollback() {
 }
 
 #[test]
+fn a_change_whose_rollback_failed_too_is_said_to_be_rolled_back() {
+    let lab = Lab::installed();
+    lab.write("vni.yaml", "spec: {calicoNetwork: {vxlan: {vxlanVNI: 5000}}}");
+    let _failed = lab.fails_at("append *#9+=disk-full", "reconfigure -y -c vni.yaml").exits(10);
+    let status = lab.run("status -o json").exits(12).json();
+    assert!(status["run"]["at"].as_str().unwrap().ends_with("), while it was being rolled back"), "{status:#}");
+    let _back = lab.run("resume --undo -y").exits(0);
+}
+
+#[test]
 fn a_failed_change_leaves_the_previous_generation_running() {
     let lab = Lab::installed();
     let before = lab.picture_without_state();
