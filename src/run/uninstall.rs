@@ -167,7 +167,7 @@ impl Removed {
         self.planned.plan.changes.is_empty() && standing.in_place().is_none() && standing.journal.is_none()
     }
 
-    /// Whether something in the cluster is to be removed, which an earlier uninstall may have left there.
+    /// Whether this run removes something in the cluster, which an earlier uninstall may have left there.
     fn is_in_cluster(&self, standing: &Standing) -> bool {
         let Removal { cluster_traces, token_secret, .. } = self.removal;
         cluster_traces && standing.node_name().is_some()

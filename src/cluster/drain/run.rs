@@ -406,7 +406,7 @@ impl<'a> Run<'a> {
             .hint(self.hint("run the command again later"))
     }
 
-    /// What to do, and what cannot be taken back.
+    /// What to do, and where the pods are that were evicted.
     fn hint(&self, fix: &str) -> String {
         match self.gone.is_empty() {
             true => fix.to_owned(),
