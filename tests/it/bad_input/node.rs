@@ -103,7 +103,7 @@ fn a_change_that_fails_is_reverted() {
     let cases = [
         install("disk full, release", "put tree*=disk-full", "DiskFull"),
         install("disk full, file", "put file *config.ps1=disk-full", "DiskFull"),
-        install("disk full, journal", "append *journal*#3=disk-full", "DiskFull").with_changed(false),
+        case("disk full, journal", "install -y", FAILED, "DiskFull").with("append *journal*#3=disk-full"),
         install("file in use", "put tree C:\\CalicoWindows=in-use", "FileInUse"),
         install("service cannot be made", "put service CalicoNode=fail", "RolledBack"),
         install("service dies at start", "put running CalicoFelix=dies", "ServiceDied"),
@@ -123,10 +123,9 @@ fn a_change_that_fails_is_reverted() {
         state: the node is as it was before; the change was rolled back
         hint: make room on the disk, then run again
     disk full, journal
-      error: the change failed and was rolled back
-        caused by: journal the original of file C:\CalicoWindows\calico-kube-config
-        caused by: append file C:\ProgramData\calicoctl-win\journal.jsonl (Windows error 112: there is not enough space on the disk)
-        state: the node is as it was before; the change was rolled back
+      error: append file C:\ProgramData\calicoctl-win\journal.jsonl (Windows error 112: there is not enough space on the disk)
+        while trying to: journal the original of file C:\CalicoWindows\calico-kube-config
+        state: nothing was changed
         hint: make room on the disk, then run again
     file in use
       error: the change failed and was rolled back

@@ -88,7 +88,7 @@ fn a_machine_without_a_container_runtime_becomes_a_ready_node_by_one_apply_and_a
     assert_eq!(again["changed"], false, "{again:#}");
     // Its CNI folders and its pause image are read like those of another containerd.
     let checks = lab.run("preflight -c node.yaml -o json").json().to_string();
-    for part in ["Containerd 2.1.4", "registry.k8s.io/pause:3.10"] {
+    for part in ["containerd 2.1.4", "registry.k8s.io/pause:3.10"] {
         assert!(checks.contains(part), "{checks}");
     }
 

@@ -234,7 +234,7 @@ fn what_if_shows_the_state_after_the_change_and_what_differs_and_changes_nothing
     let (after, differ, ran) = engine.what_if(&vni(5000));
     assert_eq!(after["spec"]["calicoNetwork"]["vxlan"]["vxlanVNI"], 5000);
     assert_eq!(differ, ["spec"]);
-    let planned: Vec<&str> = ran.said("info").into_iter().filter(|line| line.contains("hns-network calico")).collect();
+    let planned: Vec<&str> = ran.said("info").into_iter().filter(|line| line.contains("hns-network Calico")).collect();
     assert!(!planned.is_empty(), "{:?}", ran.stderr);
     let (after, differ, _) = engine.what_if(&vni(4096));
     assert_eq!((after, differ), (engine.get(), Vec::new()));

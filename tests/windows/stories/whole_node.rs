@@ -83,13 +83,18 @@ const KUBELET: [Cause; 10] = [
     Cause { says: "PLEG is not healthy: pleg has yet to be successful", certain: false, why: "as before" },
 ];
 
-const KUBE_PROXY: [Cause; 2] = [
+const KUBE_PROXY: [Cause; 3] = [
     Cause {
         says: "servicecidrs.networking.k8s.io is forbidden",
         certain: false,
         why: "Calico's account may not list them until the test makes the binding",
     },
     Cause { says: "events.events.k8s.io is forbidden", certain: false, why: "as before" },
+    Cause {
+        says: "Endpoint information not available for service, not applying any policy",
+        certain: false,
+        why: "it has seen the Service, and not yet the EndpointSlice that is created after it (winkernel/proxier.go)",
+    },
 ];
 
 /// Returns the warnings and errors of a log that none of the causes explains, and the certain causes without a line.
