@@ -353,7 +353,7 @@ fn the_log_of_a_purge_is_elsewhere_and_named() {
     let log = lab.path("").join(line.split_once(" log=").unwrap().1);
     assert!(!log.starts_with(lab.path("node")) && !lab.on_node(STATE).exists(), "{line}");
     let text = fs::read_to_string(&log).unwrap();
-    assert!(text.contains("plan: delete hns-network calico") && text.contains("result: OK (exit 0)"), "{text}");
+    assert!(text.contains("plan: delete hns-network Calico") && text.contains("result: OK (exit 0)"), "{text}");
 }
 
 /// Resuming a run follows the run's own options.
