@@ -118,8 +118,10 @@ mod on_windows {
         let _alone = alone();
         const SERVICE: &str = r"SYSTEM\CurrentControlSet\Services\containerd";
         const NSSM: &str = r"SYSTEM\CurrentControlSet\Services\containerd\Parameters";
-        // A machine of GitHub has the service docker.
+        // The machine may have containerd, or the service docker.
         let before = runtime::facts().unwrap();
+        let changed = [(NSSM, "Application"), (NSSM, "AppParameters"), (SERVICE, "ImagePath")];
+        let originals = changed.map(|(key, name)| registry::get(key, name).unwrap());
         let folder = std::path::Path::new(r"C:\Vertrag mit containerd");
         std::fs::create_dir_all(folder).unwrap();
         let config = |name: &str, bin: &str| {
@@ -162,8 +164,8 @@ mod on_windows {
         // The named file does not exist: containerd uses its defaults.
         assert_eq!(found().0, r"C:\Program Files\containerd\cni\bin");
 
-        for (key, name) in [(NSSM, "Application"), (NSSM, "AppParameters"), (SERVICE, "ImagePath")] {
-            put(key, name, None);
+        for ((key, name), original) in changed.into_iter().zip(originals) {
+            put(key, name, original);
         }
         assert_eq!(runtime::facts().unwrap(), before);
     }
