@@ -81,11 +81,10 @@ pub(super) fn await_hns(node: &mut dyn Node, events: Sink) -> Result<()> {
     let id = Id::Network(networks::PODS.into());
     let what = Some("HNS to answer");
     let wait = Wait { what, limit: HNS_ANSWERS_WITHIN, pause: ASK_EVERY, rest: &mut cancel::pause };
-    let answers = wait.until(node, events, |node, _, _| match node.get(&id) {
+    let _in_time = wait.until(node, events, |node, _, _| match node.get(&id) {
         Err(error) if Fault::id_of(&error) == "HnsStuck" => Ok(Err(String::new())),
         _ => Ok(Ok(())),
     })?;
-    drop(answers);
     Ok(())
 }
 

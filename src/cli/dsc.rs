@@ -8,11 +8,11 @@ use serde_json::{Map, Value, json};
 use super::args::Dsc;
 use crate::apply::standing::Standing;
 use crate::apply::store;
+use crate::config::{API_VERSION, KIND};
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::plan::show::shown;
 use crate::render::dsc::{EXIST, IN_DESIRED_STATE, RESTART_REQUIRED, manifest, schema};
-use crate::report::document::API_VERSION;
 use crate::report::reporter::Format;
 use crate::run::app::App;
 use crate::run::change::ChangeRequest;
@@ -86,7 +86,7 @@ fn read_desired(app: &mut App, exists: bool) -> Result<bool> {
                 // It says what is wanted, also without a field.
                 if exist {
                     instance.entry("apiVersion").or_insert(API_VERSION.into());
-                    instance.entry("kind").or_insert("NodeInstallation".into());
+                    instance.entry("kind").or_insert(KIND.into());
                 }
                 exist
             }
@@ -124,7 +124,7 @@ fn absent() -> Map<String, Value> {
 
 /// The state of a node with these fields of the config. A value that may be secret is left out.
 fn present(fields: impl IntoIterator<Item = (String, Value)>) -> Map<String, Value> {
-    let mut state = json!({ "apiVersion": API_VERSION, "kind": "NodeInstallation", EXIST: true });
+    let mut state = json!({ "apiVersion": API_VERSION, "kind": KIND, EXIST: true });
     for (path, value) in fields.into_iter().filter(|(path, value)| shown(path, value) == *value) {
         // Sections that do not exist yet are created.
         let place = path.split('.').fold(&mut state, |section, name| &mut section[name]);

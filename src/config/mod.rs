@@ -19,6 +19,7 @@ use serde::de::DeserializeOwned;
 
 pub use errors::Finding;
 pub(crate) use errors::fault;
+pub use rules::{API_VERSION, KIND};
 pub use schema::schema;
 pub use spec::Config;
 

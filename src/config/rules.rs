@@ -7,8 +7,8 @@ use super::types::EtcdEndpoint;
 use super::{Layered, Origin};
 use crate::values::{NodeName, has_login, may_be_secret};
 
-const API_VERSION: &str = "calicoctl-win/v1alpha1";
-const KIND: &str = "NodeInstallation";
+pub const API_VERSION: &str = "calicoctl-win/v1alpha1";
+pub const KIND: &str = "NodeInstallation";
 
 /// Variables of Calico that a field decides, which other parts of the installation read: the HNS network, the routes of
 /// Felix and the checks would differ.

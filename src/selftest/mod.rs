@@ -112,11 +112,15 @@ impl<'a> TestContext<'a> {
         answer
     }
 
+    /// # Errors
+    /// `HnsStuck`, if HNS did not answer before.
+    fn check_hns(&self) -> Result<()> {
+        self.stuck.clone().map_or(Ok(()), |stuck| Err(stuck.into()))
+    }
+
     /// Asks HNS, and keeps what it said.
     fn ask_hns(&mut self, path: &str) -> Result<Result<Value, Refusal>> {
-        if let Some(stuck) = &self.stuck {
-            return Err(stuck.clone().into());
-        }
+        self.check_hns()?;
         let answer = self.node.ask_hns(path);
         let answer = self.note_stuck(answer)?;
         self.said.push(Said {

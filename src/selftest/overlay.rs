@@ -144,9 +144,7 @@ fn after(
 }
 
 fn network(context: &mut TestContext<'_>) -> Result<Answer> {
-    if let Some(stuck) = &context.stuck {
-        return Err(stuck.clone().into());
-    }
+    context.check_hns()?;
     let name = match adapter(context) {
         Ok(name) => name,
         Err(answer) => return Ok(answer),

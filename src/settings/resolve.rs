@@ -7,7 +7,7 @@ use super::{
     ClusterSide, FieldOrigin, Provider, Resolved, Settings, calico, cluster_side, cni, datastore, kubernetes_node,
     node_name, platform, run, services,
 };
-use crate::config::{Layered, Origin, fault};
+use crate::config::{API_VERSION, KIND, Layered, Origin, fault};
 use crate::facts::{ClusterFacts, NodeFacts, RuntimeKind};
 use crate::fault::{Exit, Fault};
 
@@ -70,7 +70,7 @@ pub fn decide(layered: &Layered, node: &NodeFacts, cluster: Option<&ClusterFacts
 
 /// The effective config as a document that gives the same settings again, whatever the cluster answers later.
 pub fn to_config_document(resolved: &Resolved) -> String {
-    let mut document = serde_json::json!({ "apiVersion": "calicoctl-win/v1alpha1", "kind": "NodeInstallation" });
+    let mut document = serde_json::json!({ "apiVersion": API_VERSION, "kind": KIND });
     for FieldOrigin { path, value, .. } in resolved.origins.iter().filter(|field| !field.value.is_null()) {
         let pointer = path.split('.').fold(&mut document, |here, part| &mut here[part]);
         *pointer = value.clone();

@@ -402,7 +402,7 @@ impl Importer<'_> {
             remarks.dedup();
         }
         let fields = layered.layers.fields(schema::root());
-        let mut document = json!({ "apiVersion": "calicoctl-win/v1alpha1", "kind": "NodeInstallation" });
+        let mut document = json!({ "apiVersion": rules::API_VERSION, "kind": rules::KIND });
         for (path, value, _) in &fields {
             let place = path.iter().fold(&mut document, |here, part| &mut here[part.as_str()]);
             *place = (*value).clone();

@@ -52,21 +52,25 @@ fn a_prepared_cluster(cluster: &RealCluster) {
     let _made = cluster.as_admin("cluster prepare --apply -y");
 }
 
-/// Refuses each change of FelixConfiguration.
-const FELIX_IS_LOCKED: &str = r#"
+/// An admission policy by which the server refuses each update of these resources, unless the expression holds.
+fn policy(name: &str, (group, version, resources): (&str, &str, &str), expression: &str) -> String {
+    format!(
+        r#"
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
-metadata: {name: locked}
+metadata: {{name: {name}}}
 spec:
   matchConstraints:
-    resourceRules: [{apiGroups: [projectcalico.org], apiVersions: [v3], operations: [UPDATE], resources: [felixconfigurations]}]
-  validations: [{expression: "false"}]
+    resourceRules: [{{apiGroups: ["{group}"], apiVersions: [{version}], operations: [UPDATE], resources: [{resources}]}}]
+  validations: [{{expression: "{expression}"}}]
 ---
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicyBinding
-metadata: {name: locked}
-spec: {policyName: locked, validationActions: [Deny]}
-"#;
+metadata: {{name: {name}}}
+spec: {{policyName: {name}, validationActions: [Deny]}}
+"#
+    )
+}
 
 /// Of two patches the second one is refused, and is made once that is possible.
 fn a_cluster_prepared_in_part(cluster: &RealCluster) {
@@ -75,7 +79,8 @@ fn a_cluster_prepared_in_part(cluster: &RealCluster) {
     cluster.server.patch(FELIX, &json!({ "spec": { "vxlanPort": 4790 } }));
     let is_locked =
         || cluster.server.client().merge_patch::<_, Value>(&format!("{FELIX}?dryRun=All"), &json!({})).is_err();
-    cluster.kubectl(&["apply", "-f", "-"], FELIX_IS_LOCKED);
+    let locked = policy("locked", ("projectcalico.org", "v3", "felixconfigurations"), "false");
+    cluster.kubectl(&["apply", "-f", "-"], &locked);
     until("the policy to take effect", || is_locked().then_some(()));
     let failed = cluster.lab.alone("cluster prepare --apply -y -o json --kubeconfig admin.yaml").exits(7).json();
     assert_eq!(
@@ -86,7 +91,7 @@ fn a_cluster_prepared_in_part(cluster: &RealCluster) {
         ),
         "{failed:#}"
     );
-    cluster.kubectl(&["delete", "-f", "-"], FELIX_IS_LOCKED);
+    cluster.kubectl(&["delete", "-f", "-"], &locked);
     until("the policy to be gone", || (!is_locked()).then_some(()));
     let rest = cluster.as_admin("cluster prepare --apply -y");
     assert_eq!(rest["msg"], "1 patch made", "{rest:#}");
@@ -120,26 +125,12 @@ fn a_trial_that_cannot_be_reverted(cluster: &RealCluster) {
     assert!(!cluster.cordoned());
 }
 
-/// Refuses what kubelet says about its node.
-const SILENT: &str = r#"
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicy
-metadata: {name: silent}
-spec:
-  matchConstraints:
-    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [UPDATE], resources: [nodes/status]}]
-  validations: [{expression: "request.userInfo.username != 'system:node:win-a1'"}]
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicyBinding
-metadata: {name: silent}
-spec: {policyName: silent, validationActions: [Deny]}
-"#;
-
 /// A node that is not Ready after a change stays cordoned until it is.
 fn a_node_that_is_not_ready(cluster: &RealCluster) {
     let path = format!("/api/v1/nodes/{NODE}");
-    cluster.kubectl(&["apply", "-f", "-"], SILENT);
+    // It refuses what kubelet says about its node.
+    let silent = policy("silent", ("", "v1", "nodes/status"), "request.userInfo.username != 'system:node:win-a1'");
+    cluster.kubectl(&["apply", "-f", "-"], &silent);
     cluster.lab.write("kubelet.yaml", cluster.server.kubeconfig_of(KUBELET));
     let limits = Limits { timeout: Duration::from_secs(20), retries: 0, asks: false };
     let kubelet = Cluster::open(Some(&cluster.lab.path("kubelet.yaml")), None, limits).unwrap();
@@ -157,7 +148,7 @@ fn a_node_that_is_not_ready(cluster: &RealCluster) {
         assert_eq!(failed["error"]["id"], "NodeNotReady", "{failed:#}");
         assert!(cluster.cordoned(), "{words}");
     }
-    cluster.kubectl(&["delete", "-f", "-"], SILENT);
+    cluster.kubectl(&["delete", "-f", "-"], &silent);
     until("kubelet to say that the node is Ready", || {
         let conditions = cluster.node()["status"]["conditions"].clone();
         let ready = conditions.as_array().unwrap().iter().find(|one| one["type"] == "Ready").unwrap();
