@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use clap::builder::StyledStr;
-use clap::{Arg, ArgAction, Command, CommandFactory};
+use clap::{Arg, ArgAction, Command, CommandFactory, FromArgMatches};
 use clap_complete::CompletionCandidate;
 use clap_complete::engine::ArgValueCandidates;
 use serde_json::Value;
@@ -46,6 +46,28 @@ pub(super) fn command() -> Command {
     let empty = env::vars_os().any(|(name, value)| value.is_empty() && name.to_string_lossy().starts_with(VARIABLES));
     let tree = if empty { each_argument(Cli::command(), &without_empty_variable) } else { Cli::command() };
     tree.disable_help_flag(true).arg(help)
+}
+
+/// Parses a command line.
+///
+/// clap copies each global option to each command, for which a short command needs as much time as for all else. First
+/// the tree has only the commands that are named among the words; every error is that of the whole tree.
+///
+/// # Errors
+/// What clap refuses, and what it shows instead of running a command: help and the version.
+pub(super) fn parse(words: &[OsString]) -> clap::error::Result<Cli> {
+    let whole = command();
+    let named = |verb: &&Command| {
+        [verb.get_name()].into_iter().chain(verb.get_all_aliases()).any(|name| words.iter().any(|word| word == name))
+    };
+    let tree = Command::default()
+        .disable_help_flag(true)
+        .args(whole.get_arguments().cloned())
+        .subcommands(whole.get_subcommands().filter(named).cloned());
+    match tree.try_get_matches_from(words).and_then(|matches| Cli::from_arg_matches(&matches)) {
+        Ok(cli) => Ok(cli),
+        Err(_) => Cli::from_arg_matches(&whole.try_get_matches_from(words)?),
+    }
 }
 
 /// The same with the help text: adding examples to every command, and hiding the global options, takes longer than most
@@ -203,6 +225,18 @@ mod tests {
                 let words = ["calicoctl-win"].into_iter().chain(example.split(' '));
                 command().try_get_matches_from(words).unwrap_or_else(|error| panic!("{example}: {error}"));
             }
+        }
+    }
+
+    #[test]
+    fn a_line_is_parsed_as_with_the_whole_tree() {
+        let examples = EXAMPLES.iter().flat_map(|(_, examples)| examples.iter().copied());
+        let others =
+            ["doctor", "--sandbox status install -c upgrade", "remove --yes", "status version", "instal", "-V"];
+        for line in examples.chain(others) {
+            let words: Vec<OsString> = ["calicoctl-win"].into_iter().chain(line.split(' ')).map(Into::into).collect();
+            let whole = command().try_get_matches_from(&words).and_then(|matches| Cli::from_arg_matches(&matches));
+            assert_eq!(format!("{:?}", parse(&words)), format!("{whole:?}"), "{line}");
         }
     }
 

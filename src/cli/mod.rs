@@ -39,7 +39,6 @@ use std::ffi::OsString;
 use std::time::SystemTime;
 
 use anyhow::Result;
-use clap::FromArgMatches;
 use clap_complete::CompleteEnv;
 
 use crate::cluster::EXEC_PLUGIN;
@@ -53,7 +52,7 @@ use crate::run::options::DryRun;
 use crate::run::sources::Choice;
 use crate::run::verb::{self, Row};
 use crate::run::{Ending, change, detach, generations, image, node_object, resume, trial, uninstall};
-use args::{Cli, Verb};
+use args::Verb;
 
 /// The variable with which a completion script calls this program.
 const COMPLETE: &str = "CALICO_WIN_COMPLETE";
@@ -77,7 +76,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
         args.remove(1);
         args.push("--help".into());
     }
-    let mut cli = match command::command().try_get_matches_from(&args).and_then(|m| Cli::from_arg_matches(&m)) {
+    let mut cli = match command::parse(&args) {
         Ok(cli) => cli,
         Err(error) => return usage::usage(error, &args),
     };
@@ -286,8 +285,7 @@ mod tests {
         let words = format!("calicoctl-win {words} --yes --quiet --output json --sandbox {}", sandbox.display());
         // An underscore is a space within a word.
         let words: Vec<OsString> = words.split(' ').map(|word| word.replace('_', " ").into()).collect();
-        let matches = command::command().try_get_matches_from(&words).unwrap();
-        let cli = Cli::from_arg_matches(&matches).unwrap();
+        let cli = command::parse(&words).unwrap();
         let mut app = App::new(cli.global.clone(), Reporter::new(cli.global.style(), &app::run_id()), words);
         dispatch(cli.verb, &mut app)
     }
