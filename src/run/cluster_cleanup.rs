@@ -76,7 +76,7 @@ pub(crate) fn clear(op: &mut Operation<'_>, removal: Removal, in_etcd: bool) -> 
             false => format!(" To remove it: {}", app.command("uninstall --cluster-traces")),
         };
         app.reporter
-            .tell(&format!("Kept: what Calico wrote in the cluster for Node {name}, its IPAM blocks among it.{how}"));
+            .tell(&format!("Not removed: what Calico has in the cluster for Node {name}, such as IPAM blocks.{how}"));
     }
     if let (Some(secret), Some(delete)) = (secret, delete) {
         let gone = if removal.token_secret { cluster.delete_token_secret(namespace).map(|_| true) } else { Ok(false) };

@@ -141,7 +141,7 @@ fn the_first_steps_install_check_and_uninstall() {
     [NOTE]  Windows is about to rebuild the virtual switch: this machine's network pauses and remote sessions may drop; the run continues without them. If this session drops: calicoctl-win status --wait --sandbox node
     [ 9/10] hns-network     External, Calico  SECONDS
     [10/10] annotate        node win-a1 says nothing of Calico any more  SECONDS
-    Kept: what Calico wrote in the cluster for Node win-a1, its IPAM blocks among it.
+    Not removed: what Calico has in the cluster for Node win-a1, such as IPAM blocks.
     Calico is removed; this machine is as it was before.
     result: OK (exit 0) changed=true reboot=false log=TMP/RUN.log
     ");

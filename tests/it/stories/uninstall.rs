@@ -192,7 +192,10 @@ fn a_later_uninstall_removes_the_traces_in_the_cluster() {
     // A purge removes the records that name the Node.
     let lab = Lab::installed();
     let purged = lab.run("uninstall -y --purge").exits(0).stdout;
-    assert!(purged.contains("Kept: what Calico wrote") && !purged.contains("--cluster-traces"), "{purged}");
+    assert!(
+        purged.contains("Not removed: what Calico has in the cluster") && !purged.contains("--cluster-traces"),
+        "{purged}"
+    );
 }
 
 /// Only this program's own records go.
