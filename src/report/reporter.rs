@@ -426,6 +426,11 @@ impl Reporter {
         screen::fitted(text, self.columns, painter(self.colour))
     }
 
+    /// Text from anywhere as it is printed.
+    fn as_shown(&self, text: &str) -> String {
+        self.paint(text::harmless(text).trim_end_matches('\n'))
+    }
+
     /// The last line, which scripts read too: it stays one line.
     fn result(&self, result: &RunResult) -> String {
         painter(self.colour)(&text::result(result))
@@ -440,7 +445,7 @@ impl Reporter {
     pub fn say(&mut self, text: &str) {
         if self.style.format == Format::Text && !self.silent {
             self.clear_bar();
-            tell(&self.paint(text::harmless(text).trim_end_matches('\n')), Priority::Normal);
+            tell(&self.as_shown(text), Priority::Normal);
         }
     }
 
@@ -485,9 +490,9 @@ impl Reporter {
     /// Prints the document that the verb ends with, and whether the verb succeeded.
     fn print_shown(&mut self, result: &RunResult) {
         match self.shown.take() {
-            Some(Shown::Text(text)) => self.say(&text),
+            Some(Shown::Text(text)) if !self.silent => print(&self.as_shown(&text)),
             Some(Shown::Document(document)) => self.print_document(&document, Some(result)),
-            None => {}
+            Some(Shown::Text(_)) | None => {}
         }
     }
 
