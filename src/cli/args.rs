@@ -12,6 +12,7 @@ use crate::run::options::{
     Rollback, Source, SourceOrBundle, Uninstall, Upgrade,
 };
 use crate::selftest::child;
+use crate::verify::AGNHOST;
 use crate::version::ReleaseLine;
 
 /// Installs, changes and removes Calico on a Windows node of a Kubernetes cluster.
@@ -115,9 +116,6 @@ pub enum Verb {
     /// Print the version
     Version,
 }
-
-/// It has an image for Linux and for each build of Windows Server.
-pub(super) const AGNHOST: &str = "registry.k8s.io/e2e-test-images/agnhost:2.53";
 
 fn secret(text: &str) -> Result<(String, String), String> {
     let parts = text.split_once('/').filter(|(namespace, name)| !namespace.is_empty() && !name.is_empty());

@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 
 use super::args::Diagnose;
 use super::components::LogOf;
-use super::preflight::Round;
 use super::{history, logs, network, preflight, receipt};
 use crate::agent::logs::rotated_files;
 use crate::apply::journal::{Header, Journal};
@@ -29,6 +28,7 @@ use crate::report::document::{Failure, PlanDocument, envelope};
 use crate::report::text::harmless;
 use crate::run::Ending;
 use crate::run::app::App;
+use crate::run::checks::Round;
 use crate::run::context::Operation;
 use crate::run::node_status::measure;
 use crate::run::open::{check_elevated, machine};

@@ -1,7 +1,6 @@
 //! The command line: its arguments, which verb runs, and what the screen shows.
 
 mod args;
-mod bundle;
 mod checks;
 mod clock;
 mod cluster;

@@ -10,14 +10,13 @@ use super::selftest;
 use super::status::wait_for;
 use crate::cluster::Checks;
 use crate::fault::Fault;
-use crate::item::{Id, State};
 use crate::node::{Node, trust};
-use crate::preflight::{self, Fix};
 use crate::report::document::{Check, CheckStatus, NodeStatus, Overall, PreflightReport, Problem};
 use crate::run::Ending;
 use crate::run::app::App;
-use crate::run::checks::{self, tell};
-use crate::run::context::{Context, Known, gather};
+use crate::run::checks::{self, Round, tell};
+use crate::run::context::{Context, gather};
+use crate::run::fixes::fix;
 use crate::run::needs;
 use crate::run::node_status;
 use crate::run::sources::Choice;
@@ -31,19 +30,6 @@ const ANSWER: Duration = Duration::from_secs(5);
 
 /// The pause between two rounds of `--wait`.
 const PAUSE: Duration = Duration::from_secs(2);
-
-/// One round of checks.
-pub(super) struct Round {
-    pub context: Context,
-    pub known: Known,
-    pub report: PreflightReport,
-}
-
-impl Round {
-    fn is_good(&self) -> bool {
-        self.known.cluster.is_ok() && self.known.resolved.is_ok() && preflight::verdict(&self.report).is_ok()
-    }
-}
 
 pub(crate) fn run(args: &Preflight, app: &mut App) -> Result<Ending> {
     let limit = if args.wait { args.timeout.length() } else { Duration::ZERO };
@@ -146,46 +132,4 @@ fn check(app: &App, row: RowReport) -> Check {
         why: Some(row.needed_for),
         fix: Some(format!("attach this output to a report: {}", app.command("selftest -o json"))),
     }
-}
-
-/// Fixes what can be fixed automatically, with consent. Returns false if there is nothing to fix.
-fn fix(app: &mut App, round: &Round) -> Result<bool> {
-    let failed = round.report.checks.iter().filter(|check| check.status == CheckStatus::Fail && !check.ignored);
-    let mut fixes: Vec<Fix> = failed.filter_map(|check| preflight::fix(&check.id, Some(&round.known.facts))).collect();
-    fixes.dedup();
-    let node = app.node()?;
-    let (cluster, layered) = (round.context.cluster(&*node), round.context.config(&*node)?);
-    let patches = match (&cluster, &round.known.cluster) {
-        (Ok(cluster), Ok(facts)) if fixes.contains(&Fix::ClusterPatches) && !facts.calico_unserved => {
-            cluster.preparation(facts, super::cluster::wishes(layered))?.patches
-        }
-        _ => Vec::new(),
-    };
-    fixes.retain(|fix| *fix != Fix::ClusterPatches);
-    if fixes.is_empty() && patches.is_empty() {
-        return Ok(false);
-    }
-    for fix in &fixes {
-        app.reporter.tell(&format!("  ~   {fix}"));
-    }
-    if !patches.is_empty() {
-        app.reporter.tell(super::cluster::text(&patches).trim_end());
-    }
-    if app.global.is_dry_run() {
-        return Ok(false);
-    }
-    app.confirm("the node and the cluster", "Fix this?", None)?;
-    if let (Ok(cluster), false) = (cluster, patches.is_empty()) {
-        super::cluster::make(app, cluster, &patches)?;
-    }
-    drop(node);
-    if !fixes.is_empty() {
-        let (mut node, _) = app.open(&PREFLIGHT, &Choice::default())?;
-        for fix in &fixes {
-            if let Fix::StartService(name) = fix {
-                node.put(&Id::Running(name.clone()), Some(&State::Running)).context("fix what a check found")?;
-            }
-        }
-    }
-    Ok(true)
 }

@@ -1,4 +1,4 @@
-//! `release download|verify|extract|list`; [`super::bundle`] has `release bundle`.
+//! `release download|bundle|verify|extract|list`.
 
 use std::path::Path;
 use std::time::Instant;
@@ -6,11 +6,10 @@ use std::time::Instant;
 use anyhow::{Context as _, Result};
 
 use super::args::Release;
-use super::bundle;
 use super::documents::{ReleaseList, ReleaseVerification};
 use crate::fault::{Exit, Fault};
 use crate::release::archive::version_in;
-use crate::release::bundle::{self as bundled, Bundle};
+use crate::release::bundle::{self, Bundle};
 use crate::release::download::{Cache, Cached};
 use crate::release::extract::{ExtractOptions, check_data, extract};
 use crate::release::locate;
@@ -19,6 +18,7 @@ use crate::report::event::Event;
 use crate::report::text;
 use crate::run::Ending;
 use crate::run::app::App;
+use crate::run::bundle::Packing;
 use crate::run::options::Source;
 use crate::run::sources::{Choice, digest};
 use crate::run::stage::{Scratch, check_archive, reachable};
@@ -30,7 +30,7 @@ use crate::version::CalicoVersion;
 pub(crate) fn run(verb: &Release, app: &mut App) -> Result<Ending> {
     match verb {
         Release::Download { source } => download(source, app),
-        Release::Bundle { source, out, executable } => bundle::run(source, out, executable.as_deref(), app),
+        Release::Bundle { source, out, executable } => pack(source, out, executable.as_deref(), app),
         Release::Verify { zip, sha256, version } => verify(zip, sha256.as_deref(), version.as_deref(), app),
         Release::Extract { zip, dest, sha256, version } => {
             unpack(zip, dest, sha256.as_deref(), version.as_deref(), app)
@@ -68,12 +68,29 @@ pub(crate) fn download(source: &Source, app: &mut App) -> Result<Ending> {
     Ending::result(result)
 }
 
+/// Packs everything that a node without downloads needs into one file.
+fn pack(source: &Source, out: &Path, executable: Option<&Path>, app: &mut App) -> Result<Ending> {
+    bundle::check_new(out)?;
+    let packing = Packing::open(app, source)?;
+    let contents = packing.contents()?;
+    if app.global.is_dry_run() {
+        return app.would(format!("pack {contents} into {}", out.display()));
+    }
+    let Bundle { sha256, files, bytes, calico, .. } = packing.pack(app, out, executable)?;
+    let body = ReleaseVerification { path: out.into(), sha256, files, bytes, version: Some(calico) };
+    let written = std::fs::metadata(out).with_context(|| format!("look at {}", out.display()))?.len();
+    let (path, files, written) = (out.display(), count(body.files, "file"), text::bytes(written));
+    let msg = format!("{path}: {contents}, {files} of {written}, sha256 {}", body.sha256);
+    app.reporter.document(&body, &msg);
+    Ending::shown(Exit::Ok, msg)
+}
+
 fn verify(zip: &Path, sha256: Option<&str>, version: Option<&str>, app: &mut App) -> Result<Ending> {
     let (sha256, version) = (sha256.map(digest).transpose()?, named_version(zip, version)?);
     let (path, mut events) = (zip.to_owned(), |event| app.event(&event));
-    let body = if bundled::is_one(zip) {
+    let body = if bundle::is_one(zip) {
         let scratch = Scratch::new()?;
-        let found = bundled::unpack(zip, sha256.as_ref(), &scratch.0)?;
+        let found = bundle::unpack(zip, sha256.as_ref(), &scratch.0)?;
         let release = Cache::at(&scratch.0).archive(&found.release)?.context("read the release in the bundle")?;
         check_data(&check_archive(&release, None, version.as_ref().or(Some(&found.calico)), &mut events)?)?;
         let Bundle { sha256, files, bytes, calico, .. } = found;

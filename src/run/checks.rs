@@ -3,20 +3,29 @@
 use anyhow::Result;
 
 use super::app::App;
-use super::context::Known;
+use super::context::{Context, Known, Remote};
 use super::options::no_such_check;
+use crate::facts::ClusterFacts;
 use crate::preflight;
 use crate::report::document::{Check, CheckStatus, Failure, PreflightReport};
 use crate::report::event::Event;
-use crate::settings::RunSettings;
+use crate::settings::{self, RunSettings};
+
+/// One round of checks, and what they were made with.
+pub(crate) struct Round {
+    pub context: Context,
+    pub known: Known,
+    pub report: PreflightReport,
+}
+
+impl Round {
+    pub fn is_good(&self) -> bool {
+        self.known.cluster.is_ok() && self.known.resolved.is_ok() && preflight::verdict(&self.report).is_ok()
+    }
+}
 
 /// Runs the checks.
-pub(crate) fn examine(
-    app: &mut App,
-    run: &RunSettings,
-    scope: preflight::Scope,
-    input: &preflight::Input,
-) -> PreflightReport {
+fn examine(app: &mut App, run: &RunSettings, scope: preflight::Scope, input: &preflight::Input) -> PreflightReport {
     let mut ignored = [run.ignored_checks.as_slice(), &app.global.ignore_preflight_errors].concat();
     for id in &mut ignored {
         if let Some((former, current)) = preflight::renamed(id) {
@@ -34,6 +43,13 @@ pub(crate) fn examine(
         *fix = app.global.repeated_in(fix);
     }
     report
+}
+
+/// Runs the checks that need no node.
+pub(crate) fn of_cluster(app: &mut App, remote: &Remote, facts: &ClusterFacts) -> PreflightReport {
+    let side = settings::cluster_side(&remote.layered, None, facts);
+    let input = preflight::Input { side: Some(&side), cluster: Some(facts), ..preflight::Input::default() };
+    examine(app, &remote.run, preflight::Scope::Cluster, &input)
 }
 
 /// Reports every check as an event.

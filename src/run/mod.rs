@@ -3,12 +3,15 @@
 
 pub(crate) mod app;
 mod bring_back;
+pub(crate) mod bundle;
 pub(crate) mod change;
 pub(crate) mod checks;
 mod cluster_cleanup;
+pub(crate) mod cluster_patches;
 mod connector;
 pub(crate) mod context;
 mod cordon;
+pub(crate) mod credentials;
 mod ctrl_c;
 mod datastore;
 pub(crate) mod detach;
@@ -18,6 +21,7 @@ mod ending;
 mod engine;
 mod event_log;
 mod files_in_use;
+pub(crate) mod fixes;
 mod flannel;
 pub(crate) mod fleet;
 pub(crate) mod generations;

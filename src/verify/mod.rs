@@ -26,6 +26,9 @@ use crate::settings::Backend;
 
 use report::ProbeReport;
 
+/// The default image of the pods: it has one for Linux and for each build of Windows Server.
+pub const AGNHOST: &str = "registry.k8s.io/e2e-test-images/agnhost:2.53";
+
 /// One question.
 pub struct Probe {
     /// PascalCase; `explain` has a page for it.

@@ -1,87 +1,85 @@
-//! `release bundle`: everything that a node without downloads needs, in one file.
+//! `release bundle`: finds everything that a node without downloads needs, and packs it into one file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
-use super::args::AGNHOST;
-use super::documents::ReleaseVerification;
+use super::app::App;
+use super::options::Source;
+use super::sources::{Choice, Sources};
+use super::stage::{Scratch, check_archive, reachable};
+use super::verb::PREFLIGHT;
 use crate::apply::standing::Standing;
 use crate::calico::kubernetes::{ROLES, program};
 use crate::calico::services::Role;
 use crate::config::Layered;
-use crate::fault::Exit;
-use crate::release::bundle::{self, Parts};
+use crate::release::bundle::{self, Bundle, Parts};
 use crate::release::{locate, programs};
-use crate::report::text;
-use crate::run::Ending;
-use crate::run::app::App;
-use crate::run::options::Source;
-use crate::run::sources::{Choice, Sources};
-use crate::run::stage::{Scratch, check_archive, reachable};
-use crate::run::verb::PREFLIGHT;
 use crate::settings::{self, Containerd, InAdvance};
-use crate::values::count;
+use crate::verify::AGNHOST;
 use crate::version::{CalicoVersion, KubernetesVersion};
 
-pub(crate) fn run(source: &Source, out: &Path, executable: Option<&Path>, app: &mut App) -> Result<Ending> {
-    bundle::check_new(out)?;
-    // Any machine can make one; a node knows its pause image and has a cache.
-    let scratch = Scratch::new()?;
-    let (layered, cache, own, pause) = if app.global.sandbox.is_some() || cfg!(windows) {
-        let (node, context) = app.look(&PREFLIGHT, &Choice { source: source.clone(), ..Choice::default() })?;
-        let pause = context.facts.runtime.as_ref().and_then(|runtime| runtime.sandbox_image.clone());
-        (context.config(&*node)?.clone(), app.cache_dir(&*node), node.executable()?, pause)
-    } else {
-        let layered = Sources::named(app, source).read(None, &Standing::default())?;
-        let own = std::env::current_exe().context("find our own executable")?;
-        (layered, scratch.0.clone(), own, None)
-    };
-    if app.global.is_dry_run() {
-        return app.would(format!("pack {} into {}", contents(&layered)?, out.display()));
-    }
-    let (calico, release) = app.phase("release", |app| fetch_release(app, &layered, &cache))?;
-    let parts = Parts {
-        calico,
-        release,
-        executable: executable.map_or(own, Path::to_owned),
-        kubernetes: fetch_programs(app, &layered, &cache)?,
-        containerd: find_containerd(app, &layered, &cache)?,
-        images: pause.into_iter().chain([AGNHOST.to_owned()]).collect(),
-    };
-    bundle::write(out, &parts)?;
-    // What was written is read like on a node.
-    let made = bundle::unpack(out, None, &scratch.0.join("written"))?;
-    let body = ReleaseVerification {
-        path: out.into(),
-        sha256: made.sha256,
-        files: made.files,
-        bytes: made.bytes,
-        version: Some(made.calico),
-    };
-    let written = std::fs::metadata(out).with_context(|| format!("look at {}", out.display()))?.len();
-    let msg = format!(
-        "{}: {}, {} of {}, sha256 {}",
-        out.display(),
-        contents(&layered)?,
-        count(body.files, "file"),
-        text::bytes(written),
-        body.sha256
-    );
-    app.reporter.document(&body, &msg);
-    Ending::shown(Exit::Ok, msg)
+/// What a bundle is made of.
+pub(crate) struct Packing {
+    layered: Layered,
+    cache: PathBuf,
+    executable: PathBuf,
+    /// The pause image of a node.
+    pause: Option<String>,
+    scratch: Scratch,
 }
 
-/// What a config installs, in words.
-fn contents(layered: &Layered) -> Result<String> {
-    let calico = settings::release(layered)?.version;
-    let programs = settings::kubernetes_programs(layered)?;
-    let containerd =
-        if programs.as_ref().is_some_and(|found| found.containerd.is_some()) { ", containerd" } else { "" };
-    let programs =
-        programs.map_or_else(String::new, |InAdvance { version, .. }| format!(", kubelet and kube-proxy {version}"));
-    Ok(format!("Calico {calico}{programs}{containerd}"))
+impl Packing {
+    /// Reads the config. Any machine can make a bundle; a node knows its pause image and has a cache.
+    ///
+    /// # Errors
+    /// When the config cannot be read.
+    pub fn open(app: &mut App, source: &Source) -> Result<Self> {
+        let scratch = Scratch::new()?;
+        if app.global.sandbox.is_some() || cfg!(windows) {
+            let (node, context) = app.look(&PREFLIGHT, &Choice { source: source.clone(), ..Choice::default() })?;
+            let pause = context.facts.runtime.as_ref().and_then(|runtime| runtime.sandbox_image.clone());
+            let (layered, cache) = (context.config(&*node)?.clone(), app.cache_dir(&*node));
+            return Ok(Self { layered, cache, executable: node.executable()?, pause, scratch });
+        }
+        let layered = Sources::named(app, source).read(None, &Standing::default())?;
+        let executable = std::env::current_exe().context("find our own executable")?;
+        Ok(Self { layered, cache: scratch.0.clone(), executable, pause: None, scratch })
+    }
+
+    /// What the config installs, in words.
+    ///
+    /// # Errors
+    /// When the config has no valid release or programs.
+    pub fn contents(&self) -> Result<String> {
+        let calico = settings::release(&self.layered)?.version;
+        let programs = settings::kubernetes_programs(&self.layered)?;
+        let containerd =
+            if programs.as_ref().is_some_and(|found| found.containerd.is_some()) { ", containerd" } else { "" };
+        let programs = programs
+            .map_or_else(String::new, |InAdvance { version, .. }| format!(", kubelet and kube-proxy {version}"));
+        Ok(format!("Calico {calico}{programs}{containerd}"))
+    }
+
+    /// Downloads what is missing, writes the bundle, and reads it as a node does. `executable`: in place of this one.
+    ///
+    /// # Errors
+    /// When a file cannot be fetched, is not what it should be, or cannot be packed.
+    pub fn pack(self, app: &mut App, out: &Path, executable: Option<&Path>) -> Result<Bundle> {
+        let Self { layered, cache, executable: own, pause, scratch } = self;
+        let (calico, release) = app.phase("release", |app| fetch_release(app, &layered, &cache))?;
+        let parts = Parts {
+            calico,
+            release,
+            executable: executable.map_or(own, Path::to_owned),
+            kubernetes: fetch_programs(app, &layered, &cache)?,
+            containerd: find_containerd(app, &layered, &cache)?,
+            images: pause.into_iter().chain([AGNHOST.to_owned()]).collect(),
+        };
+        bundle::write(out, &parts)?;
+        bundle::unpack(out, None, &scratch.0.join("written"))
+    }
 }
 
 type Programs = (KubernetesVersion, BTreeMap<&'static str, PathBuf>);
