@@ -59,8 +59,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("settings", &["config", "facts"]),
     ("calico", &["settings", "facts"]),
     ("preflight", &["settings", "facts", "calico"]),
-    ("plan", &["settings", "facts", "calico"]),
-    ("report", &["plan", "preflight", "facts", "fleet"]),
+    ("plan", &["settings", "calico"]),
+    ("report", &["plan", "preflight", "fleet"]),
     ("node", &["facts", "calico"]),
     ("wait", &["node", "report::event"]),
     ("platform", &["facts", "node"]),
@@ -79,7 +79,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("release", &["calico", "settings", "node::files", "report::event"]),
-    ("agent", &["calico", "settings", "node", "facts", "report::event", "wait"]),
+    ("agent", &["calico", "settings", "node", "report::event", "wait"]),
     // It starts processes as the agent does, and adds to the rows of a sandbox what its programs do.
     ("selftest", &["node", "facts", "calico::services", "agent::os", "agent::stop", "report::answer"]),
     ("render", &["config"]),
@@ -103,7 +103,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "agent",
         ],
     ),
-    ("sandbox", &["agent", "calico", "cluster", "facts", "node", "plan", "release", "settings", "report::event"]),
+    ("sandbox", &["agent", "calico", "cluster", "node", "settings", "report::event"]),
     // It judges what the run has gathered of the node and of the cluster.
     ("verify", &["apply", "calico", "cluster", "facts", "node", "report", "settings", "wait"]),
     (
@@ -128,23 +128,46 @@ const ARROWS: &[(&str, &[&str])] = &[
             "wait",
         ],
     ),
+    // It parses, dispatches and shows: what changes a node or a cluster is decided in `run`.
     (
         "cli",
         &[
             "agent",
-            "apply",
-            "calico",
-            "cluster",
+            "apply::joining",
+            "apply::journal",
+            "apply::lock",
+            "apply::node_object",
+            "apply::receipt",
+            "apply::standing",
+            "apply::store",
+            "calico::kube_proxy",
+            "calico::kubernetes",
+            "calico::networks",
+            "calico::nssm",
+            "calico::services",
+            "cluster::Checks",
+            "cluster::EXEC_PLUGIN",
+            "cluster::PLUGIN_CANNOT_START",
+            "cluster::PLUGIN_TIMED_OUT",
+            "cluster::absent",
+            "cluster::lint_etcd",
+            "cluster::login_manifest",
+            "cluster::renewal_manifest",
+            "cluster::rights_manifest",
+            "cluster::verify_manifest",
             "config",
             "diagnose",
             "facts",
             "fleet",
             "node",
-            "plan",
-            "platform",
+            "plan::show",
             "policy",
             "preflight",
-            "release",
+            "release::archive",
+            "release::bundle",
+            "release::download",
+            "release::extract",
+            "release::locate",
             "render",
             "report",
             "run",
@@ -220,6 +243,44 @@ fn no_room_uses_one_above_it() {
             assert!(place.is_some_and(|place| place < at), "`{room}` may use `{used}`, which does not stand below it");
         }
     }
+}
+
+#[test]
+fn every_arrow_is_used() {
+    let files = product();
+    let mut used: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    for (path, text) in &files {
+        let module = module(path);
+        let Some(&room) = module.first() else { continue };
+        let named = paths(&without_comments(text).0, &module);
+        let rooms = named.iter().filter_map(|path| path.strip_prefix("crate::").map(str::to_owned));
+        used.entry(room).or_default().extend(rooms);
+    }
+    let is_used = |room: &str, arrow: &str| used.get(room).is_some_and(|used| used.iter().any(|p| is_below(p, arrow)));
+    let arrows = ARROWS.iter().flat_map(|(room, arrows)| arrows.iter().map(move |arrow| (*room, *arrow)));
+    let unused: Vec<String> = arrows
+        .filter(|(room, arrow)| !is_used(room, arrow))
+        .map(|(room, arrow)| format!("`{room}` does not use `{arrow}`"))
+        .collect();
+    assert!(unused.is_empty(), "remove these from ARROWS:\n{}", unused.join("\n"));
+}
+
+/// In docs/architecture.md, an arrow to a part of a room is an arrow to the room.
+#[test]
+fn the_architecture_has_every_arrow() {
+    let rooms = |arrows: &[&str]| {
+        let mut rooms: Vec<String> = Vec::new();
+        for arrow in arrows {
+            rooms.push(format!("`{}`", arrow.split("::").next().unwrap_or(arrow)));
+        }
+        rooms.sort();
+        rooms.dedup();
+        rooms.join(", ")
+    };
+    let rows = ARROWS.iter().filter(|(room, arrows)| !GROUND.contains(room) && !arrows.is_empty()).rev();
+    let table: String = rows.map(|(room, arrows)| format!("| `{room}` | {} |\n", rooms(arrows))).collect();
+    let page = read("docs/architecture.md");
+    assert!(page.contains(&format!("\n| a room | may use |\n|---|---|\n{table}\n")), "the table of rooms is:\n{table}");
 }
 
 /// A reader of a file need not have read the file that uses it. A module and its children may be one unit in several
