@@ -205,6 +205,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::run::options::{TAKE_CONFIG, TAKE_NOTHING};
 
     #[test]
     fn every_command_is_in_one_group() {
@@ -238,6 +239,22 @@ mod tests {
             let whole = command().try_get_matches_from(&words).and_then(|matches| Cli::from_arg_matches(&matches));
             assert_eq!(format!("{:?}", parse(&words)), format!("{whole:?}"), "{line}");
         }
+    }
+
+    /// What a hint's command is given again depends on its words.
+    #[test]
+    fn the_verbs_that_take_a_config_or_no_node_are_in_the_tree() {
+        let tree = Cli::command();
+        let is_in_tree = |path: &str| {
+            let next = |at, word: &str| match word.strip_prefix("--") {
+                Some(flag) => Command::get_arguments(at).any(|arg| arg.get_long() == Some(flag)).then_some(at),
+                None => at.find_subcommand(word),
+            };
+            path.split(' ').try_fold(&tree, next).is_some()
+        };
+        let lost: Vec<&str> = TAKE_CONFIG.into_iter().chain(TAKE_NOTHING).filter(|path| !is_in_tree(path)).collect();
+        assert_eq!(lost, [""; 0]);
+        assert!(!is_in_tree("config shows") && !is_in_tree("plan --print-fact"));
     }
 
     #[test]

@@ -148,7 +148,7 @@ pub struct Global {
 }
 
 /// The verbs that start from the config that is named, or ask its cluster.
-const TAKE_CONFIG: [&str; 15] = [
+pub(crate) const TAKE_CONFIG: [&str; 15] = [
     "apply",
     "cluster",
     "config diff",
@@ -166,7 +166,7 @@ const TAKE_CONFIG: [&str; 15] = [
     "verify",
 ];
 /// Those that use no node, or another machine's.
-const TAKE_NOTHING: [&str; 7] =
+pub(crate) const TAKE_NOTHING: [&str; 7] =
     ["completion", "config init", "config schema", "config validate", "explain", "plan --print-facts", "version"];
 
 /// A value as one word of a command line. To PowerShell, a comma makes two of it.
