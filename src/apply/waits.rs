@@ -183,8 +183,8 @@ impl Service {
             Some(State::Service(service)) => service.restart_after.first().copied(),
             _ => None,
         };
-        let patience = restart.map(|seconds| Duration::from_secs(seconds.into()) + RESTARTED_WITHIN);
-        if self.ends == 1 && patience.is_some_and(|patience| elapsed - down < patience) {
+        let restarted_by = restart.map(|seconds| Duration::from_secs(seconds.into()) + RESTARTED_WITHIN);
+        if self.ends == 1 && restarted_by.is_some_and(|limit| elapsed - down < limit) {
             return Ok(());
         }
         if let Some(cause) = unseen_network(node)? {

@@ -13,7 +13,7 @@ use crate::report::explain;
 use crate::run::app::App;
 
 /// Former names of what `explain` knows, besides those of checks.
-const RENAMED: [(&str, &str); 1] = [("TrialTakenBack", "TrialReverted")];
+const RENAMED: [(&str, &str); 2] = [("TrialTakenBack", "TrialReverted"), ("steady", "health-gate")];
 
 pub(crate) fn version(app: &mut App) -> Result<Ending> {
     let version = env!("CARGO_PKG_VERSION");

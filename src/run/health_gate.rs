@@ -117,7 +117,7 @@ impl Works {
         if !expected {
             return Ok(());
         }
-        phase("steady", node, events, |node, events| {
+        phase("health-gate", node, events, |node, events| {
             let mut left = LIMIT;
             loop {
                 let begun = node.now();

@@ -154,7 +154,7 @@ pub(crate) fn try_program(app: &mut App, node: &dyn Node, tree: &Path, version: 
             let said = said.lines().next().unwrap_or_default();
             app.warn(
                 "ReleaseOfNoVersion",
-                format!("{name} is a build without a version (`{said}`), taken for {version}"),
+                format!("{name} is a build without a version (`{said}`): it is run as {version}"),
             );
             Ok(())
         }

@@ -47,7 +47,7 @@ const PHRASES: [(&str, &str); 48] = [
     (r"pods? (?:that )?(?:\w+ )?(?:went|stays?|stayed)", "evicted, remaining"),
     ("cut short", "truncated"),
     (r"cuts? (?:[\w']+ ){0,2}(?:connection|network|session)s?", "closes, interrupts"),
-    ("(?:is|are|was|were|be|been|not|still) taken for", "treated as, mistaken for"),
+    ("taken for", "treated as, mistaken for"),
     (r"takes? (?:[\w']+ ){1,3}for (?:an?|the)", "treats as, mistakes for"),
     ("we", "the program, you"),
     (r#"(?:, |\()as [`'"{][\w./:\\-]+[`'"}]"#, "for example"),

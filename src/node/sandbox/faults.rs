@@ -8,7 +8,7 @@ use anyhow::Result;
 
 use super::quirks::Quirk;
 use crate::fault::{Exit, Fault as Failure};
-use crate::item::Id;
+use crate::item::{Id, State};
 
 /// Everything that can be made to fail in the sandbox.
 #[derive(Debug, Default)]
@@ -268,6 +268,23 @@ pub fn id_names(id: &Id) -> Vec<String> {
         Id::CalicoIsUp(_) => "calico-is-up",
     };
     vec![id.to_string(), format!("{variant} {}", id.target()), id.target()]
+}
+
+/// What a put of this state does, as the errors of Windows name it.
+pub fn operation(id: &Id, state: Option<&State>) -> String {
+    let (sets, what) = match id {
+        Id::Running(_) => return format!("{} service {}", if state.is_some() { "start" } else { "stop" }, id.target()),
+        Id::Dir(_) => ("create", "folder"),
+        Id::Service(_) => ("create", "service"),
+        Id::Network(_) => ("create", "the HNS network"),
+        Id::Route(_) => ("add", "route"),
+        Id::DependsOn(_) => ("set", "the dependencies of service"),
+        Id::Firewall(_) => ("set", "firewall rule"),
+        Id::Adapter(_) => ("set", "the addresses of adapter"),
+        Id::RegValue { .. } => ("write", "registry value"),
+        _ => ("write", id.kind()),
+    };
+    format!("{} {what} {}", if state.is_some() { sets } else { "remove" }, id.target())
 }
 
 /// `*` is any text; everything else is literal.

@@ -51,7 +51,7 @@ pub use hns::router_mac;
 pub use place::locate;
 
 use disk::Disk;
-use faults::{Action, Call, Crash, Fault, id_names, struck};
+use faults::{Action, Call, Crash, Fault, id_names, operation, struck};
 use folder::Yaml;
 use model::{Model, Name, Process};
 use quirks::Quirk;
@@ -336,16 +336,21 @@ impl SandboxNode {
     /// The requested action for a call that is being made. A service's own program is another process, so this one does
     /// not end at its calls.
     fn fault(&self, call: Call, names: &[String]) -> Result<Option<Action>> {
+        let call_of = || {
+            let call = format!("{call:?}").to_lowercase();
+            if call == names[0] { call } else { format!("{call} {}", names[0]) }
+        };
+        self.fault_of(call, names, &call_of)
+    }
+
+    /// As [`Self::fault`]. `what`: the operation in its errors.
+    fn fault_of(&self, call: Call, names: &[String], what: &dyn Fn() -> String) -> Result<Option<Action>> {
         self.alive()?;
         if call.touches() && !self.plays {
             self.touches.set(self.touches.get() + 1);
         }
         let can_strike = |fault: &&Fault| !(self.plays && fault.action.ends_process());
         let action = struck(self.faults.iter().filter(can_strike), call, names);
-        let what = || {
-            let call = format!("{call:?}").to_lowercase();
-            if call == names[0] { call } else { format!("{call} {}", names[0]) }
-        };
         match action {
             Some(Action::Fail) => bail!("{}: failed, as a sandbox fault asked", what()),
             Some(Action::DiskFull) => Err(refused(win32::DISK_FULL, what()).into()),
@@ -367,10 +372,10 @@ impl SandboxNode {
     }
 
     /// Ends a call that must fail after it took effect.
-    fn fault_after(&self, action: Option<Action>, names: &[String]) -> Result<()> {
+    fn fault_after(&self, action: Option<Action>, what: &str) -> Result<()> {
         match action {
             Some(Action::ExitAfter) => Err(self.crash()),
-            Some(Action::FailAfter) => bail!("{}: failed after it was done, as a sandbox fault asked", names[0]),
+            Some(Action::FailAfter) => bail!("{what}: failed after it was done, as a sandbox fault asked"),
             _ => Ok(()),
         }
     }
@@ -412,8 +417,8 @@ impl Node for SandboxNode {
     }
 
     fn put(&mut self, id: &Id, state: Option<&State>) -> Result<Put> {
-        let names = id_names(id);
-        let action = self.fault(Call::Put, &names)?;
+        let what = || operation(id, state);
+        let action = self.fault_of(Call::Put, &id_names(id), &what)?;
         match action {
             Some(Action::Slow) => self.elapse(faults::SLOW)?,
             Some(Action::ExitWithin) if self.change_half(id, state)? => return Err(self.crash()),
@@ -437,7 +442,7 @@ impl Node for SandboxNode {
         if matches!(id, Id::CniConf(_)) {
             self.play_kubelet()?;
         }
-        self.fault_after(action, &names).map(|()| put)
+        self.fault_after(action, &what()).map(|()| put)
     }
 
     fn endpoints(&self) -> Result<Vec<Endpoint>> {
@@ -475,7 +480,7 @@ impl Node for SandboxNode {
             hns::delete_endpoint(model, id);
             Ok(())
         })?;
-        self.fault_after(action, &names)
+        self.fault_after(action, &names[0])
     }
 
     fn let_all_through(&mut self, endpoint: &str) -> Result<()> {
@@ -486,7 +491,7 @@ impl Node for SandboxNode {
             hns::replace_acls(model, endpoint);
             Ok(())
         })?;
-        self.fault_after(action, &names)
+        self.fault_after(action, &names[0])
     }
 
     fn remove_stale_networks(
@@ -507,11 +512,12 @@ impl Node for SandboxNode {
         let lost: Vec<Endpoint> = hns::endpoints(&model).into_iter().filter(goes).collect();
         before(self, lost)?;
         for name in &names {
-            let names = id_names(&Id::Network(name.clone()));
-            let action = self.fault(Call::Put, &names)?;
+            let id = Id::Network(name.clone());
+            let what = || operation(&id, None);
+            let action = self.fault_of(Call::Put, &id_names(&id), &what)?;
             self.changed.store(true, Relaxed);
             let _address_away = self.delete_network(name, Pods::Gone)?;
-            self.fault_after(action, &names)?;
+            self.fault_after(action, &what())?;
         }
         Ok(names)
     }
@@ -738,7 +744,7 @@ impl Node for SandboxNode {
         if self.is(Quirk::LeavesTemporary) {
             disk.half_written(path, bytes)?;
         }
-        self.fault_after(action, &names)
+        self.fault_after(action, &names[0])
     }
 
     fn append(&mut self, path: &WinPath, line: &str) -> Result<()> {
@@ -755,7 +761,7 @@ impl Node for SandboxNode {
             return Err(self.crash());
         }
         disk.append(path, line.as_bytes())?;
-        self.fault_after(action, &names)
+        self.fault_after(action, &names[0])
     }
 
     fn remove(&self, path: &WinPath) -> Result<()> {
@@ -766,7 +772,7 @@ impl Node for SandboxNode {
             bail!("remove {path}: {} is in use by {}", open.path, open.by);
         }
         files::remove(&self.disk(path)).with_context(|| format!("remove {path}"))?;
-        self.fault_after(action, &names)
+        self.fault_after(action, &names[0])
     }
 
     fn watch(&mut self, changed: Arc<AtomicBool>) {

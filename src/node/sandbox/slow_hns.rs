@@ -10,7 +10,7 @@ use super::model::Model;
 use crate::fault::{Exit, Fault};
 
 /// How long a caller waits for an answer, in seconds: as the node on Windows does.
-const PATIENCE: u32 = 30;
+const ANSWER_LIMIT: u32 = 30;
 
 /// HNS answers the request for a network before it has made its vSwitch: after this many seconds at the latest.
 const POST_TAKES: u32 = 20;
@@ -32,11 +32,11 @@ impl SandboxNode {
     /// `HnsStuck` if it has none in time.
     pub(super) fn ask_hns(&self, what: &str) -> Result<()> {
         let busy = self.look()?.hns_busy;
-        self.elapse(Duration::from_secs(busy.min(PATIENCE).into()))?;
-        if busy <= PATIENCE {
+        self.elapse(Duration::from_secs(busy.min(ANSWER_LIMIT).into()))?;
+        if busy <= ANSWER_LIMIT {
             return Ok(());
         }
-        let what = format!("HNS did not answer {what} in {PATIENCE} s");
+        let what = format!("HNS did not answer {what} in {ANSWER_LIMIT} s");
         Err(Fault::new(Exit::Failed, "HnsStuck", what).hint("calicoctl-win explain HnsStuck says what helps").into())
     }
 

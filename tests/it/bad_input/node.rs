@@ -114,12 +114,12 @@ fn a_change_that_fails_is_reverted() {
     insta::assert_snapshot!(screens(&cases, |_| ()), @r#"
     disk full, release
       error: the change failed and was rolled back
-        caused by: put release C:\CalicoWindows (Windows error 112: there is not enough space on the disk)
+        caused by: write release C:\CalicoWindows (Windows error 112: there is not enough space on the disk)
         state: the node is as it was before; the change was rolled back
         hint: make room on the disk, then run again
     disk full, file
       error: the change failed and was rolled back
-        caused by: put file C:\CalicoWindows\config.ps1 (Windows error 112: there is not enough space on the disk)
+        caused by: write file C:\CalicoWindows\config.ps1 (Windows error 112: there is not enough space on the disk)
         state: the node is as it was before; the change was rolled back
         hint: make room on the disk, then run again
     disk full, journal
@@ -129,12 +129,12 @@ fn a_change_that_fails_is_reverted() {
         hint: make room on the disk, then run again
     file in use
       error: the change failed and was rolled back
-        caused by: put release C:\CalicoWindows (Windows error 32: the process cannot access the file because it is being used by another process)
+        caused by: write release C:\CalicoWindows (Windows error 32: the process cannot access the file because it is being used by another process)
         state: the node is as it was before; the change was rolled back
         hint: stop what holds the file, then run again
     service cannot be made
       error: the change failed and was rolled back
-        caused by: put service CalicoNode: failed, as a sandbox fault asked
+        caused by: create service CalicoNode: failed, as a sandbox fault asked
         state: the node is as it was before; the change was rolled back
         hint: fix the cause that is named here and run the command again
     service dies at start
@@ -145,18 +145,17 @@ fn a_change_that_fails_is_reverted() {
     HNS refuses
       error: the change failed and was rolled back
         caused by: start service CalicoNode: its program failed (Windows error 1067: the process terminated unexpectedly)
-        caused by: create the HNS network External
-        caused by: put hns-network External: failed, as a sandbox fault asked
+        caused by: create the HNS network External: failed, as a sandbox fault asked
         state: the node is as it was before; the change was rolled back
         hint: look at the service's log for the reason
     registry refuses
       error: the change failed and was rolled back
-        caused by: put registry HKLM\Software\Tigera\Calico\InstalledBy: failed, as a sandbox fault asked
+        caused by: write registry value HKLM\Software\Tigera\Calico\InstalledBy: failed, as a sandbox fault asked
         state: the node is as it was before; the change was rolled back
         hint: fix the cause that is named here and run the command again
     firewall refuses
       error: the change failed and was rolled back
-        caused by: put firewall Overlay Traffic 4789 UDP: failed, as a sandbox fault asked
+        caused by: set firewall rule Overlay Traffic 4789 UDP: failed, as a sandbox fault asked
         state: the node is as it was before; the change was rolled back
         hint: fix the cause that is named here and run the command again
     "#);

@@ -82,7 +82,7 @@ fn the_first_steps_install_check_and_uninstall() {
     [ 9/11] services-start  CalicoFelix  SECONDS
     [10/11] cni-conf        C:\Program Files\containerd\cni\conf\10-calico.conf  SECONDS
     [11/11] annotate        node win-a1 carries the digest of its settings  SECONDS
-    [ OK ]  steady          the services work  SECONDS
+    [ OK ]  health-gate     the services work  SECONDS
     [ OK ]  node-ready      Node win-a1 is Ready  SECONDS
     Calico v3.32.1 is running on win-a1 (generation 1).
     Next: calicoctl-win status --sandbox node      Undo: calicoctl-win uninstall --sandbox node

@@ -28,6 +28,8 @@ fn explain_knows_exit_codes_ids_and_fields() {
     assert!(both.contains("Register, change or delete") && both.contains("services.felixLogSeverity: "), "{both}");
     let former = lab.bare("explain TrialTakenBack").exits(0).stdout;
     assert!(former.starts_with("TrialTakenBack is now named TrialReverted."), "{former}");
+    let former = lab.bare("explain steady").exits(0).stdout;
+    assert!(former.starts_with("steady is now named health-gate.") && former.contains("Felix is ready"), "{former}");
     let near = lab.bare("explain calicoNetwork.vxlan.vxlanVnn").exits(64).stderr;
     assert!(near.contains("did you mean calicoNetwork.vxlan.vxlanVNI?"), "{near}");
     assert!(lab.bare("explain 7").exits(0).stdout.starts_with("CLUSTER_UNREACHABLE (exit 7)\n"));

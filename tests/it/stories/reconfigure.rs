@@ -53,7 +53,7 @@ fn another_vni_drains_the_node_re_creates_the_network_and_uncordons_it() {
         .collect();
     let uncordoned = lines.iter().find(|line| line["type"] == "phase_complete" && line["phase"]["id"] == "uncordon");
     assert_eq!(uncordoned.unwrap()["changed"], true);
-    insta::assert_snapshot!(phases.join(" "), @"cluster cordon drain files cni-conf pods services-stop hns-network files services-start wait-network node-startup services-start cni-conf steady annotate node-ready uncordon");
+    insta::assert_snapshot!(phases.join(" "), @"cluster cordon drain files cni-conf pods services-stop hns-network files services-start wait-network node-startup services-start cni-conf health-gate annotate node-ready uncordon");
     let result = lines.last().unwrap();
     assert_eq!((&result["generation"], &result["changed"]), (&json!(2), &json!(true)));
     assert!(result["downtime_ms"].as_u64().is_some_and(|ms| ms < 60_000), "{result}");

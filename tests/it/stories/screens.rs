@@ -189,7 +189,7 @@ fn an_interrupted_run_and_its_end() {
     step 5 of 6: running CalicoFelix.
     [ 1/3]  node-startup    CalicoNode  SECONDS
     [ 2/3]  services-start  CalicoFelix  SECONDS
-    [ OK ]  steady          the services work  SECONDS
+    [ OK ]  health-gate     the services work  SECONDS
     [ 3/3]  annotate        node win-a1 carries the digest of its settings  SECONDS
     [ OK ]  node-ready      Node win-a1 is Ready  SECONDS
     apply is finished; generation 2 is current.
@@ -203,7 +203,7 @@ fn a_change_that_is_rolled_back() {
     let change = "apply -y --set services.felixLogSeverity=debug";
     let shown = screen_at("put running CalicoFelix#2=fail", || lab.copy(), change, 9);
     insta::assert_snapshot!(from(&shown, "[FAIL]"), @r"
-    [FAIL]  services-start  put running CalicoFelix: failed, as a sandbox fault
+    [FAIL]  services-start  start service CalicoFelix: failed, as a sandbox fault
                             asked
     [NOTE]  the change failed and is being rolled back
     [ 1/3]  files           C:\CalicoWindows\config.ps1,  SECONDS
@@ -213,7 +213,7 @@ fn a_change_that_is_rolled_back() {
     result: FAILED_ROLLED_BACK (exit 9) changed=true reboot=false log=node/C/ProgramData/calicoctl-win/logs/RUN.log
     --- stderr
     error: the change failed and was rolled back
-      caused by: put running CalicoFelix: failed, as a sandbox fault asked
+      caused by: start service CalicoFelix: failed, as a sandbox fault asked
       state: the node is as it was before; the change was rolled back; Calico's
              services were down meanwhile
       hint: fix the cause that is named here and run the command again
@@ -394,7 +394,7 @@ fn the_result_of_an_install() {
     [ 9/11] services-start  CalicoFelix  SECONDS
     [10/11] cni-conf        C:\Program Files\containerd\cni\conf\10-calico.conf  SECONDS
     [11/11] annotate        node win-a1 carries the digest of its settings  SECONDS
-    [ OK ]  steady          the services work  SECONDS
+    [ OK ]  health-gate     the services work  SECONDS
     [ OK ]  node-ready      Node win-a1 is Ready  SECONDS
     Calico v3.32.1 is running on win-a1 (generation 1).
     Next: calicoctl-win status --sandbox node

@@ -191,7 +191,7 @@ fn a_release_whose_felix_crashes_is_reverted_automatically() {
         (&json!("ServiceNotSteady"), &json!(true)),
         "{result}"
     );
-    assert_eq!((&result["failed_phase"], &result["generation"]), (&json!("steady"), &json!(1)), "{result}");
+    assert_eq!((&result["failed_phase"], &result["generation"]), (&json!("health-gate"), &json!(1)), "{result}");
     let why = result["error"]["chain"].to_string();
     assert!(why.contains("CalicoFelix does not work: its program ends again and again with exit code 7"), "{why}");
     assert!(lines.iter().any(|line| line["type"] == "rollback_complete" && line["complete"] == true));

@@ -116,7 +116,7 @@ fn is_replaced_by(house: &House, newer_path: &str, newer: &[u8]) {
     let phases: Vec<_> =
         lines.iter().filter(|line| line["type"] == "phase_start").map(|line| &line["phase"]["id"]).collect();
     let without_drain =
-        ["cluster", "services-stop", "files", "services-start", "node-startup", "services-start", "steady"];
+        ["cluster", "services-stop", "files", "services-start", "node-startup", "services-start", "health-gate"];
     assert_eq!(phases, without_drain);
     assert!(fs::read(house.machine.c(SERVICES_PROGRAM)).unwrap() == newer, "the services' program is the newer one");
     house.until_healthy();

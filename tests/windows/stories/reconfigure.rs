@@ -73,7 +73,7 @@ fn another_vni_drains_the_node_re_creates_the_network_and_uncordons_it() {
     assert_eq!((vsid(&house), house.pods()), (json!(4096), 2));
 
     let events = house.events(VNI);
-    insta::assert_snapshot!(phases(&events), @"cluster cordon drain files cni-conf pods services-stop hns-network files services-start wait-network node-startup services-start cni-conf steady annotate node-ready uncordon");
+    insta::assert_snapshot!(phases(&events), @"cluster cordon drain files cni-conf pods services-stop hns-network files services-start wait-network node-startup services-start cni-conf health-gate annotate node-ready uncordon");
     let result = events.last().unwrap();
     assert_eq!((&result["generation"], &result["changed"]), (&json!(2), &json!(true)), "{result:#}");
     assert!(result["downtime_ms"].as_u64().is_some_and(|ms| ms > 0), "{result:#}");

@@ -39,7 +39,7 @@ fn calls_fail_on_demand() {
     ServiceWillNotStop: stop service kubelet: still stopping after 60 s (Windows error 1053: the service did not respond to the start or control request in a timely fashion)
     -: get hns-network nat: failed, as a sandbox fault asked
     -: list networks: failed, as a sandbox fault asked
-    -: firewall x: failed after it was done, as a sandbox fault asked
+    -: set firewall rule x: failed after it was done, as a sandbox fault asked
     DiskFull: save file C:\ProgramData\calicoctl-win\x.json (Windows error 112: there is not enough space on the disk)
     "#);
     assert_eq!(node.touches(), 5);
