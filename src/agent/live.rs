@@ -18,7 +18,7 @@ use super::state::{AgentState, Phase};
 use super::stop::Stop;
 use super::supervise::Timing;
 use super::*;
-use crate::calico::samples;
+use crate::calico::testing;
 use crate::item::{Service, StartType};
 use crate::node::sandbox::SandboxNode;
 use crate::node::sandbox::faults::SandboxFaults;
@@ -122,11 +122,11 @@ impl Live {
             dir: root.clone(),
             env: [(TOLD.to_owned(), words.to_owned())].into(),
         };
-        let config = AgentConfig { backend: Backend::None, log_dir: root.join("logs"), ..samples::agent(&command) };
+        let config = AgentConfig { backend: Backend::None, log_dir: root.join("logs"), ..testing::agent(&command) };
         // The network is up, and node startup has succeeded.
         let boot = State::RegValue(RegValue::String(node.boot_id().unwrap()));
         node.put(&startup::boot_id(), Some(&boot)).unwrap();
-        stories::calico_node_runs(&mut node, Phase::Running);
+        tests::calico_node_runs(&mut node, Phase::Running);
         let grace = Duration::from_secs(300);
         let live = Self {
             dir,

@@ -341,7 +341,7 @@ mod tests {
 
     use super::*;
     use crate::calico::agent_config::{AgentConfig, Command};
-    use crate::calico::samples;
+    use crate::calico::testing;
     use crate::node::sandbox::SandboxNode;
     use crate::values::WinPath;
 
@@ -365,7 +365,7 @@ mod tests {
         let node = SandboxNode::open(dir.path()).unwrap();
         let program = WinPath::known(r"C:\CalicoWindows\calico.exe");
         let command = Command { dir: WinPath::known(r"C:\CalicoWindows"), program, args: Vec::new(), env: [].into() };
-        let config = samples::agent(&command);
+        let config = testing::agent(&command);
         let write = |path: &WinPath, text: &str| {
             let file = node.disk(path);
             fs::create_dir_all(file.parent().unwrap()).unwrap();

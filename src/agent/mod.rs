@@ -18,9 +18,9 @@ pub mod renew;
 pub mod startup;
 pub mod state;
 pub mod stop;
-#[cfg(test)]
-mod stories;
 pub mod supervise;
+#[cfg(test)]
+mod tests;
 pub mod trial;
 mod wait;
 mod watched_processes;

@@ -155,7 +155,7 @@ mod tests {
     use super::*;
     use crate::calico::components;
     use crate::calico::kubeconfig::NodeCredentials;
-    use crate::calico::samples::settings;
+    use crate::calico::testing::settings;
     use crate::item::Access;
     use crate::node::sandbox::SandboxNode;
     use crate::paths;

@@ -19,7 +19,7 @@ use crate::agent::Role;
 use crate::agent::state::{self, AgentState, Phase};
 use crate::calico::agent_config::AgentConfig;
 use crate::calico::layout::Layout;
-use crate::calico::{registry, samples};
+use crate::calico::{registry, testing};
 use crate::item::{Id, Manifest, ManifestFile, Network, NetworkKind, RegValue, State};
 use crate::node::sandbox::SandboxNode;
 use crate::node::sandbox::faults::{Crash, Fault};
@@ -171,7 +171,7 @@ impl Picture {
 
 /// A target with this VNI, with its release, files and executable in the store.
 fn target(node: &mut SandboxNode, vni: u32) -> (Target, About) {
-    let mut settings = samples::settings("v3.32.1");
+    let mut settings = testing::settings("v3.32.1");
     settings.network.vni = vni.try_into().unwrap();
     let staging = tempfile::tempdir_in(node.disk(&WinPath::known(r"C:\"))).unwrap();
     let mut files = BTreeMap::new();

@@ -88,7 +88,7 @@ fn remove(file: &Path, events: Sink) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::calico::samples;
+    use crate::calico::testing;
     use crate::item::State;
     use crate::node::sandbox::SandboxNode;
 
@@ -104,7 +104,7 @@ mod tests {
             fs::write(file, "half of it").unwrap();
         }
         let service = Id::Service(NODE_SERVICE.into());
-        node.put(&service, Some(&State::Service(Box::new(samples::nssm("node"))))).unwrap();
+        node.put(&service, Some(&State::Service(Box::new(testing::nssm("node"))))).unwrap();
         sweep(&node, [], &mut |_| {}).unwrap();
         assert_eq!(there(), [false, false, false, true]);
 

@@ -189,7 +189,7 @@ pub fn api_group(settings: &Settings, layout: &Layout) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::samples::{etcd, settings};
+    use super::super::testing::{etcd, settings};
     use super::*;
 
     fn agent(settings: &Settings) -> AgentConfig {

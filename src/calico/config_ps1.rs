@@ -92,7 +92,7 @@ fn literal(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::samples::settings;
+    use super::super::testing::settings;
     use super::*;
 
     #[test]

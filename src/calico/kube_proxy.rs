@@ -145,10 +145,10 @@ pub fn source_vip_in(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::calico::samples;
+    use crate::calico::testing;
 
     fn service(line: &str) -> Service {
-        Service { image_path: line.into(), parameters: Default::default(), ..samples::nssm("node") }
+        Service { image_path: line.into(), parameters: Default::default(), ..testing::nssm("node") }
     }
 
     fn patched(line: &str, minor: u64) -> Option<String> {
@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(on("kube-proxy.exe --network-name=Calico"), None);
         assert_eq!(on("kube-proxy.exe --v=4"), None);
         assert_eq!(flag(&service(plain), "--source-vip").as_deref(), Some("10.244.3.2"));
-        let mut nssm = samples::nssm("node");
+        let mut nssm = testing::nssm("node");
         let lines = |name: &str| RegValue::MultiString(vec!["A=b".into(), format!("KUBE_NETWORK={name}")]);
         nssm.parameters.insert("AppEnvironmentExtra".into(), lines("cbr0"));
         assert_eq!(on_network(&nssm, "Calico").unwrap().parameters["AppEnvironmentExtra"], lines("Calico"));
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn with_nssm_the_flags_go_into_its_parameters() {
-        let mut wrapped = samples::nssm("node");
+        let mut wrapped = testing::nssm("node");
         wrapped.parameters.insert("Application".into(), RegValue::ExpandString(r"C:\k\kube-proxy.exe".into()));
         wrapped.parameters.insert("AppParameters".into(), RegValue::ExpandString("--v=2".into()));
         let patched = with_dsr(&wrapped, 33).unwrap();

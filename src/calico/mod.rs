@@ -22,4 +22,4 @@ pub mod x509;
 #[cfg(test)]
 mod rendered;
 #[cfg(test)]
-pub(crate) mod samples;
+pub(crate) mod testing;

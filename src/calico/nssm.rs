@@ -129,8 +129,8 @@ fn file_name(path: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::calico::samples::{nssm, settings};
     use crate::calico::services::services;
+    use crate::calico::testing::{nssm, settings};
     use crate::item::StartType;
     use crate::settings::Backend;
 

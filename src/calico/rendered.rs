@@ -5,8 +5,8 @@
 use std::fmt::Write;
 
 use super::agent_config::Command;
-use super::samples::{etcd, settings};
 use super::services::Role;
+use super::testing::{etcd, settings};
 use super::{cni, components, config_ps1, kubeconfig, layout, services, static_rules};
 use crate::facts::RuntimeKind;
 use crate::paths;

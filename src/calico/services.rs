@@ -235,7 +235,7 @@ fn rule(display_name: &str, protocol: &str, local_ports: &str) -> FirewallRule {
 
 #[cfg(test)]
 mod tests {
-    use super::super::samples::settings;
+    use super::super::testing::settings;
     use super::*;
 
     #[test]

@@ -219,12 +219,12 @@ pub fn provider(networks: &[(String, Network)]) -> Option<Provider> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::samples;
+    use super::super::testing;
     use super::*;
     use crate::item::RegValue;
 
     fn service(parameters: &[(&str, RegValue)]) -> Service {
-        let mut service = samples::nssm("node");
+        let mut service = testing::nssm("node");
         service.parameters.extend(parameters.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
         service
     }
@@ -282,7 +282,7 @@ mod tests {
         assert_eq!(found.log_dir, Some(WinPath::known(r"D:\logs")));
         assert_eq!(found.environment, [("IP".into(), "10.1.2.3".into()), ("A".into(), "b=c".into())]);
 
-        let mut ours = samples::nssm("node");
+        let mut ours = testing::nssm("node");
         ours.image_path = r#""C:\Program Files\calicoctl-win\calicoctl-win.exe" service run node"#.into();
         assert_eq!(Installation::of(&ours), None);
 

@@ -216,7 +216,7 @@ fn networks(settings: &Settings) -> Vec<(Id, State)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::calico::samples::{etcd, settings};
+    use crate::calico::testing::{etcd, settings};
     use crate::fault::{Exit, Fault};
     use crate::item::ManifestFile;
     use crate::values::Secret;

@@ -68,7 +68,7 @@ fn paths(service: &Service) -> impl Iterator<Item = WinPath> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::calico::samples::nssm;
+    use crate::calico::testing::nssm;
     use crate::item::{ManifestFile, RegValue};
     use crate::values::Sha256;
 

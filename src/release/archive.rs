@@ -401,7 +401,7 @@ pub fn version_in(name: &str) -> Option<CalicoVersion> {
 mod tests {
     use super::*;
     use crate::release::extract::{ExtractOptions, extract};
-    use crate::release::fixtures::{Bench, edited, noise, quiet, zip_of};
+    use crate::release::testing::{Bench, edited, noise, quiet, zip_of};
 
     /// The error of extracting an archive; checks that nothing is left behind.
     fn refused(bytes: &[u8]) -> (&'static str, String) {

@@ -186,7 +186,7 @@ mod tests {
 
     use super::*;
     use crate::fault::Fault;
-    use crate::release::fixtures::{Bench, edited, names, noise, quiet, zip_of, zip_with};
+    use crate::release::testing::{Bench, edited, names, noise, quiet, zip_of, zip_with};
 
     fn run(bench: &Bench) -> Result<Extracted> {
         extract(&bench.archive, &bench.dest, &ExtractOptions::default(), &mut quiet)

@@ -163,7 +163,7 @@ fn remove_tree(path: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::release::fixtures::names;
+    use crate::release::testing::names;
 
     /// Linux has a device that is always full, so the error is the real one.
     #[cfg(target_os = "linux")]

@@ -280,7 +280,7 @@ mod tests {
 
     use super::*;
     use crate::config::Layered;
-    use crate::release::fixtures::names;
+    use crate::release::testing::names;
     use crate::sandbox::mirror::ReleaseFault::{
         Corrupt, IgnoreRange, NoSums, NotFound, Reset, Slow, Truncate, Unavailable,
     };

@@ -17,13 +17,13 @@ pub mod check;
 pub mod download;
 pub mod extract;
 mod files;
-#[cfg(test)]
-mod fixtures;
 mod inflate;
 pub mod locate;
 pub mod programs;
 mod sinks;
 pub mod stage;
+#[cfg(test)]
+mod testing;
 pub mod transport;
 
 /// The phases whose progress this module reports.

@@ -221,7 +221,7 @@ mod tests {
     use std::io::Cursor;
 
     use super::*;
-    use crate::release::fixtures::{Bench, names, quiet};
+    use crate::release::testing::{Bench, names, quiet};
     use crate::sandbox::release::SyntheticRelease;
 
     fn version() -> CalicoVersion {

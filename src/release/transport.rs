@@ -264,7 +264,7 @@ mod tests {
 
     use super::*;
     use crate::config::Layered;
-    use crate::release::fixtures::quiet;
+    use crate::release::testing::quiet;
     use crate::settings;
 
     /// Answers one HTTPS request on 127.0.0.1, with a certificate of the CA in the returned PEM.

@@ -5,7 +5,7 @@
 mod ipam;
 mod kube;
 #[cfg(test)]
-mod stories;
+mod tests;
 
 use std::fmt;
 use std::fs;

@@ -314,6 +314,29 @@ fn every_module_of_the_tests_is_compiled() {
     }
 }
 
+/// The convention of CONTRIBUTING.md, which names the exceptions.
+#[test]
+fn tests_in_files_of_their_own_are_named_tests() {
+    // `counted` is no test: the product counts with it while it is tested.
+    const EXCEPTIONS: [&str; 7] = ["counted", "crash_matrix", "live", "lists", "recorded", "recordings", "rendered"];
+    let (files, contributing) = (sources("src"), read("CONTRIBUTING.md"));
+    let declared = files.iter().flat_map(|(path, text)| test_modules(text).into_iter().map(move |name| (path, name)));
+    let mut exceptions = BTreeSet::new();
+    for (path, name) in declared {
+        let is_exception = EXCEPTIONS.contains(&name);
+        assert!(is_exception || ["tests", "testing"].contains(&name), "{path}: name `{name}` `tests` or `testing`");
+        assert!(!is_exception || name == "counted" || contributing.contains(&format!("{name}.rs`")), "{name}");
+        exceptions.extend(is_exception.then_some(name));
+    }
+    assert_eq!(exceptions, BTreeSet::from(EXCEPTIONS));
+}
+
+/// The modules that a file declares for tests only.
+fn test_modules(text: &str) -> Vec<&str> {
+    let declared = pattern!(r"#\[cfg\(test\)\]\n(?:#\[.*\]\n)*(?:pub(?:\([\w ]+\))? )?mod (\w+);");
+    declared.captures_iter(text).filter_map(|found| Some(found.get(1)?.as_str())).collect()
+}
+
 /// Returns what is wrong with one source file, a sentence each.
 fn check(path: &str, text: &str) -> Vec<String> {
     let mut wrong = Vec::new();
@@ -405,11 +428,7 @@ pub fn product() -> Vec<(String, String)> {
     for (path, text) in &files {
         let folder = path.strip_suffix(".rs").unwrap_or(path);
         let folder = ["/mod", "/lib", "/main"].iter().find_map(|end| folder.strip_suffix(end)).unwrap_or(folder);
-        for module in
-            pattern!(r"#\[cfg\(test\)\]\n(?:#\[.*\]\n)*(?:pub(?:\([\w ]+\))? )?mod (\w+);").captures_iter(text)
-        {
-            tests.push(format!("{folder}/{}", &module[1]));
-        }
+        tests.extend(test_modules(text).into_iter().map(|module| format!("{folder}/{module}")));
     }
     files.retain(|(path, _)| {
         !tests.iter().any(|test| path.strip_prefix(test).is_some_and(|rest| rest.starts_with(['.', '/'])))

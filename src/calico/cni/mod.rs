@@ -185,7 +185,7 @@ pub(super) fn merge(target: &mut Value, patch: &Value) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::samples::{etcd, settings};
+    use super::super::testing::{etcd, settings};
     use super::*;
 
     fn rendered(settings: &Settings) -> CniConf {

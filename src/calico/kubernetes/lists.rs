@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::*;
-use crate::calico::samples;
+use crate::calico::testing;
 use crate::settings::KNOWN_MINORS;
 use crate::version::KubernetesVersion;
 use crate::yaml;
@@ -46,7 +46,7 @@ fn of(version: KubernetesVersion) -> (Settings, KubernetesNode) {
         programs: crate::settings::Programs::default(),
         join: crate::settings::Join::default(),
     };
-    (samples::settings("v3.32.1"), node)
+    (testing::settings("v3.32.1"), node)
 }
 
 /// The paths in a document that a version does not know.

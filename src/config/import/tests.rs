@@ -1,7 +1,7 @@
 //! What people have in a `config.ps1`, and what the import makes of it.
 
 use super::*;
-use crate::calico::samples;
+use crate::calico::testing;
 use crate::config::{Document, load};
 use crate::facts::Facts;
 use crate::settings::{Backend, Settings, resolve};
@@ -664,7 +664,7 @@ fn the_running_state_wins_over_the_script() {
 
 /// The settings that a `config.ps1` contains.
 fn carried(settings: &Settings) -> Settings {
-    let mut part = samples::settings("v3.30.3");
+    let mut part = testing::settings("v3.30.3");
     part.node_name = settings.node_name.clone();
     part.kubernetes.service_cidrs.clone_from(&settings.kubernetes.service_cidrs);
     part.kubernetes.dns_servers.clone_from(&settings.kubernetes.dns_servers);
@@ -684,7 +684,7 @@ fn our_own_config_ps1_is_imported_as_the_same_settings() {
     for version in ["v3.20.0", "v3.30.3", "v3.33.0"] {
         for backend in [Backend::Vxlan, Backend::WindowsBgp, Backend::None] {
             for etcd in [false, true] {
-                let mut settings = samples::settings(version);
+                let mut settings = testing::settings(version);
                 settings.network.backend = backend;
                 settings.network.vni = 5005.try_into().unwrap();
                 settings.network.adapter = (backend == Backend::Vxlan).then(|| "vEthernet (it's \u{e9})".into());
@@ -692,7 +692,7 @@ fn our_own_config_ps1_is_imported_as_the_same_settings() {
                 settings.kubernetes.dns_search.push("corp.example".into());
                 settings.services.extra_env = [("FELIX_HEALTHENABLED".into(), "$true `n".into())].into();
                 if etcd {
-                    settings.datastore = samples::etcd();
+                    settings.datastore = testing::etcd();
                 }
                 let kubeconfig = WinPath::known(r"C:\CalicoWindows\calico-kube-config");
                 let script = crate::calico::config_ps1::render(&settings, (!etcd).then_some(&kubeconfig));

@@ -15,7 +15,7 @@ mod running;
 mod services;
 mod slow_hns;
 #[cfg(test)]
-mod stories;
+mod tests;
 
 use std::cell::{Cell, Ref, RefCell};
 use std::collections::BTreeSet;

@@ -312,4 +312,4 @@ fn told(error: &windows::core::Error, what: &str) -> anyhow::Error {
 }
 
 #[cfg(test)]
-mod stories;
+mod tests;

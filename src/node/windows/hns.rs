@@ -522,4 +522,4 @@ impl Backoff {
 #[cfg(test)]
 mod recorded;
 #[cfg(test)]
-mod stories;
+mod tests;

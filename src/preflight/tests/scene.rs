@@ -1,7 +1,7 @@
 //! One node that joins a cluster, with nothing wrong, for stories to change.
 
 use super::*;
-use crate::calico::samples;
+use crate::calico::testing;
 
 /// A node that joins a cluster, and nothing is wrong with either.
 pub(super) struct Scene {
@@ -55,7 +55,7 @@ pub(super) fn scene() -> Scene {
         unread: std::collections::BTreeMap::new(),
         hns_stuck: None,
     };
-    let mut settings = samples::settings("v3.32.1");
+    let mut settings = testing::settings("v3.32.1");
     settings.node_name = "win-a1".parse().unwrap();
     settings.kubernetes.service_cidrs = vec!["10.96.0.0/12".parse().unwrap()];
     settings.kubernetes.dns_servers = vec!["10.96.0.10".parse().unwrap()];

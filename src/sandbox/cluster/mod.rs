@@ -40,9 +40,9 @@ mod tokens;
 mod watch;
 
 #[cfg(test)]
-mod client;
-#[cfg(test)]
 mod recordings;
+#[cfg(test)]
+mod testing;
 #[cfg(test)]
 mod tests;
 

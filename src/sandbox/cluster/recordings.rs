@@ -10,8 +10,8 @@ use regex::Regex;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::client::{self, As, Seen};
 use super::pki::{Pki, Validity};
+use super::testing::{self, As, Seen};
 use super::tokens::TokenKey;
 use super::*;
 
@@ -161,7 +161,7 @@ impl Replay {
         let who = self.who(recording["as"].as_str().expect("somebody asks"));
         let method = request["method"].as_str().expect("a method");
         let (address, ca) = (self.cluster().addr(), &self.cluster().api.pki.ca_pem);
-        let seen = client::request(address, ca, &who, method, &path, &headers, &body).expect("an answer");
+        let seen = testing::request(address, ca, &who, method, &path, &headers, &body).expect("an answer");
         self.compare(id, &recording["response"], &seen);
         self.replayed.push(id.to_owned());
     }

@@ -9,7 +9,7 @@ use http::Method;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::client::{self, As, Seen};
+use super::testing::{self, As, Seen};
 use super::*;
 
 /// Polls until there is a result; ten seconds are far more than any controller takes.
@@ -40,7 +40,7 @@ fn ask(cluster: &EmbeddedCluster, method: &str, path: &str, body: &str) -> Resul
     let admin = As::Certificate(pki.admin.0.clone(), pki.admin.1.clone());
     let media = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
     let headers = [("Accept".into(), "application/json".into()), ("Content-Type".into(), media.into())];
-    client::request(cluster.addr(), &pki.ca_pem, &admin, method, path, &headers, body)
+    testing::request(cluster.addr(), &pki.ca_pem, &admin, method, path, &headers, body)
 }
 
 fn get(cluster: &EmbeddedCluster, path: &str) -> Value {
@@ -196,7 +196,7 @@ fn another_user_may_do_what_the_bindings_say() {
     };
     let ada = As::Certificate(data("client-certificate-data"), data("client-key-data"));
     let ca = &cluster.api.pki.ca_pem;
-    let list = || client::request(cluster.addr(), ca, &ada, "GET", SECRETS, &[], "").expect("an answer").status;
+    let list = || testing::request(cluster.addr(), ca, &ada, "GET", SECRETS, &[], "").expect("an answer").status;
     assert_eq!(list(), 403);
 
     let rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/calico-system";

@@ -18,7 +18,7 @@ use super::startup::Again;
 use super::state::{AgentState, Phase};
 use super::watched_processes::WatchedProcesses;
 use super::*;
-use crate::calico::samples;
+use crate::calico::testing;
 use crate::item::{Access, IpConfig, Network, NetworkKind, Service, StartType};
 use crate::node::Listing;
 use crate::node::sandbox::SandboxNode;
@@ -62,7 +62,7 @@ impl Story {
             dir: WinPath::known(r"C:\CalicoWindows"),
             env: [].into(),
         };
-        let config = AgentConfig { backend, cni_conf: Some(WinPath::known(CONF)), ..samples::agent(&command) };
+        let config = AgentConfig { backend, cni_conf: Some(WinPath::known(CONF)), ..testing::agent(&command) };
         Self {
             _dir: dir,
             node,

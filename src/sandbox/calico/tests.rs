@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::calico::agent_config::AgentConfig;
-use crate::calico::samples;
+use crate::calico::testing;
 use crate::cluster::Cluster;
 use crate::cluster::TokenFrom;
 use crate::item::{Access, RegValue, Service, StartType};
@@ -246,7 +246,7 @@ fn services_start_as_on_windows() {
     let story = Story::new(Layout::V1);
     let config = AgentConfig {
         felix: Command { args: vec!["-felix".into()], ..story.command.clone() },
-        ..samples::agent(&story.command)
+        ..testing::agent(&story.command)
     };
     let recreate = Box::new(|_: &mut dyn Node, lost: &[LostEndpoint], _: Sink<'_>| Ok(lost.to_vec()));
     let hook = service_hook(story.stand_in(), STARTUP_LIMIT, recreate, Box::new(|_| Ok(())), Box::new(|_| ()));

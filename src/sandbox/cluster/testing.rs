@@ -1,4 +1,4 @@
-//! A minimal HTTPS client: one connection per request, the response as received.
+//! A minimal HTTPS client for the tests: one connection per request, the response as received.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
