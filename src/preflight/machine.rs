@@ -112,7 +112,7 @@ pub(super) const ROWS: &[Row] = &[
         id: "SourcesAvailable",
         severity: Severity::Error,
         why: "the release, kubelet and kube-proxy come from a server, or from a file on this machine",
-        fix: "correct spec.calico.source and spec.kubernetes.node.source, or allow the host in the firewall\nif a proxy is needed, set spec.transport.proxy; without a network, take a bundle: calicoctl-win release bundle",
+        fix: "correct spec.calico.source and spec.kubernetes.node.source, or allow the host in the firewall\nif a proxy is needed, set spec.transport.proxy; without a network, take a bundle: calicoctl-win release bundle --out FILE",
         judge: Judge::Node(|_, input| needed(input, |needs| &needs.sources)),
     },
     Row {

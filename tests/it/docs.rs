@@ -238,30 +238,8 @@ fn every_command_in_the_documents_is_one_that_the_program_has() {
     assert!(seen > 20, "the documents have more commands than {seen}");
 }
 
-#[test]
-fn every_command_in_a_hint_is_one_that_the_program_has() {
-    // In backticks, or after the colon that ends a hint.
-    let command = Regex::new(r"(?:`|: |:   )calicoctl-win ([a-z]+)").expect("it is one");
-    let help = Command::new(env!("CARGO_BIN_EXE_calicoctl-win")).arg("--help").output().unwrap();
-    let help = String::from_utf8_lossy(&help.stdout);
-    let verbs: BTreeSet<&str> = help
-        .lines()
-        .filter_map(|line| line.strip_prefix("  "))
-        .filter(|line| line.starts_with(|c: char| c.is_ascii_lowercase()))
-        .filter_map(|line| line.split_whitespace().next())
-        .collect();
-    let mut seen = 0;
-    for (path, text) in product() {
-        for found in command.captures_iter(&text) {
-            assert!(verbs.contains(&found[1]), "{path}: `{}` is none of {verbs:?}", &found[0]);
-            seen += 1;
-        }
-    }
-    assert!(seen > 20, "the hints have more commands than {seen}");
-}
-
 /// Every command with its help, and for `options` what it prints.
-fn helps() -> Vec<(String, String)> {
+pub fn helps() -> Vec<(String, String)> {
     let command = Regex::new(r"(?m)^  ([a-z-]+)  +[A-Z]").expect("it is one");
     let (mut open, mut found) = (vec![String::new()], Vec::new());
     while let Some(words) = open.pop() {
@@ -296,19 +274,17 @@ fn options() -> BTreeSet<String> {
 }
 
 #[test]
-fn every_option_field_and_file_that_a_text_names_exists() {
+fn every_option_and_file_that_a_text_names_exists() {
     let flag = Regex::new(r"(?:^|[^\w-])(--[a-z][a-z0-9-]+)").expect("it is one");
     let file = Regex::new(r"(?:^|[^\w/.])((?:docs|packaging|templates|tests|src)/[\w./-]*\w)").expect("it is one");
-    let field = Regex::new(r"`spec\.([a-zA-Z0-9.]+)`").expect("it is one");
     let options = options();
-    let fields: Vec<String> = calicoctl_win::config::fields().map(|field| field.path).collect();
     let said: Vec<(String, String)> = documents().into_iter().map(|name| (name.clone(), read(&name))).collect();
     let code = product().into_iter().map(|(path, text)| {
         let lines: Vec<&str> = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
         (path, lines.join("\n"))
     });
     let mut wrong = Vec::new();
-    for (name, text) in said.iter().cloned().chain(code) {
+    for (name, text) in said.into_iter().chain(code) {
         let flags = flag.captures_iter(&text).map(|found| found[1].to_owned());
         wrong.extend(
             flags
@@ -317,12 +293,6 @@ fn every_option_field_and_file_that_a_text_names_exists() {
         );
         let files = file.captures_iter(&text).map(|found| found[1].to_owned());
         wrong.extend(files.filter(|file| !project().join(file).exists()).map(|file| format!("{name}: {file}")));
-    }
-    for (name, text) in &said {
-        let named = field.captures_iter(text).map(|found| format!("spec.{}", &found[1]));
-        let is_there =
-            |path: &String| fields.iter().any(|field| field == path || field.starts_with(&format!("{path}.")));
-        wrong.extend(named.filter(|path| !is_there(path)).map(|path| format!("{name}: {path}")));
     }
     assert!(options.len() > 60 && wrong.is_empty(), "{} options\n{}", options.len(), wrong.join("\n"));
 }
@@ -367,14 +337,32 @@ fn dangers(advice: &str) -> Vec<String> {
     found
 }
 
-#[test]
-fn every_hint_is_safe_to_paste() {
+/// Every string literal of the program as it is printed, with its file.
+pub fn literals() -> Vec<(String, String)> {
     let literal = Regex::new(r#"(?s)"((?:[^"\\]|\\.)*)""#).expect("it is one");
     let continued = Regex::new(r"\\\n\s*").expect("it is one");
+    let mut found = Vec::new();
+    for (path, text) in product() {
+        let code: Vec<&str> = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+        let code = code.join("\n");
+        let texts = literal.captures_iter(&code).map(|text| continued.replace_all(&text[1], "").replace("\\n", "\n"));
+        found.extend(texts.map(|text| (path.clone(), text)));
+    }
+    found
+}
+
+/// The commands of this program in a hint, without its name: on a line of their own, after a colon or in code. The
+/// sandbox, config and kubeconfig of the run are added at the end.
+pub fn commands_in(hint: &str) -> impl Iterator<Item = String> {
+    static COMMAND: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r"(?m)(?:^ *|: |`)calicoctl-win ([a-z](?:[^ `\n]| [^ `\n])+)").expect("it is one"));
+    COMMAND.captures_iter(hint).map(|found| found[1].to_owned())
+}
+
+#[test]
+fn every_hint_is_safe_to_paste() {
     // A user who copies the line copies the text after `;` too.
     let ends_in_prose = Regex::new(r"(?m)(?:: |^)(?:calicoctl-win|kubectl) [^`;\n]*; ").expect("it is one");
-    // The sandbox, config and kubeconfig of the run are added at the end of the command.
-    let own = Regex::new(r"(?m)(?:^ *|: |`)calicoctl-win ([a-z](?:[^ `\n]| [^ `\n])+)").expect("it is one");
     let value = r"(?:[A-Z]+|\{\S*\}|\S+\.(?:yaml|ps1|zip|json)|\d+)";
     let whole = Regex::new(&format!(
         r"^(?:explain .*|(?:migrate from flannel|[a-z-]+(?: [a-z-]+)?)(?: -+[a-z-]+(?:[= ][a-z]+)?| {value})*)$"
@@ -396,22 +384,18 @@ fn every_hint_is_safe_to_paste() {
             look(&document, section);
         }
     }
-    for (path, text) in product() {
-        let code: Vec<&str> = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
-        for found in literal.captures_iter(&code.join("\n")) {
-            let text = continued.replace_all(&found[1], "").replace("\\n", "\n");
-            look(&path, &text);
-            if let Some(more) = ends_in_prose.find(&text) {
-                joined.push(format!("{path}: more words after a command, on its line: {}", more.as_str()));
-            }
-            // Not the help, whose commands are examples, nor the meanings of exit codes, which are sentences.
-            if !text.contains("calicoctl-win COMMAND") && path != "src/fault.rs" && !path.starts_with("src/selftest/") {
-                let partial = own.captures_iter(&text).filter(|found| !whole.is_match(&found[1]));
-                joined.extend(partial.map(|found| format!("{path}: more words after a command: {}", &found[1])));
-                let bare = quoted.replace_all(&text, "");
-                let several = bare.lines().filter(|line| command.find_iter(line).count() > 1);
-                joined.extend(several.map(|line| format!("{path}: two commands on a line: {line}")));
-            }
+    for (path, text) in literals() {
+        look(&path, &text);
+        if let Some(more) = ends_in_prose.find(&text) {
+            joined.push(format!("{path}: more words after a command, on its line: {}", more.as_str()));
+        }
+        // Not the help, whose commands are examples, nor the meanings of exit codes, which are sentences.
+        if !text.contains("calicoctl-win COMMAND") && path != "src/fault.rs" && !path.starts_with("src/selftest/") {
+            let partial = commands_in(&text).filter(|words| !whole.is_match(words));
+            joined.extend(partial.map(|words| format!("{path}: more words after a command: {words}")));
+            let bare = quoted.replace_all(&text, "");
+            let several = bare.lines().filter(|line| command.find_iter(line).count() > 1);
+            joined.extend(several.map(|line| format!("{path}: two commands on a line: {line}")));
         }
     }
     assert_eq!(joined, [""; 0]);

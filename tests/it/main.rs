@@ -14,6 +14,7 @@ mod layering;
 mod links;
 mod matrix;
 mod mirror;
+mod names;
 mod powershell;
 #[cfg(target_os = "linux")]
 mod real;

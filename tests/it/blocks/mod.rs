@@ -3,7 +3,7 @@
 //! accepts. Blocks marked `sandbox` are run: see [`sandbox`]. `real::fleet_page` runs those marked `cluster`. What is not
 //! run is in [`not_run`].
 
-mod commands;
+pub mod commands;
 mod documents;
 mod not_run;
 mod patches;
