@@ -42,7 +42,7 @@ pub struct Output {
 pub struct Picture(BTreeMap<String, Vec<u8>>);
 
 /// Returns the release that a command line names, by its version or in the name of a file.
-pub fn release_in(words: &str) -> Option<&str> {
+fn release_in(words: &str) -> Option<&str> {
     let version = Regex::new(r"v\d+\.\d+\.\d+").unwrap();
     version.find_iter(words).last().map(|found| found.as_str())
 }

@@ -19,7 +19,6 @@ mod powershell;
 #[cfg(target_os = "linux")]
 mod real;
 mod reference;
-mod review;
 mod stories;
 mod tar;
 mod tokens;

@@ -188,3 +188,17 @@ fn a_node_without_an_interrupted_run_has_nothing_to_resume() {
     }
     assert_eq!(overall(&lab, 0), "Healthy");
 }
+
+#[test]
+fn services_run_again_after_a_no_start_change_that_fails_or_is_killed() {
+    let lab = Lab::installed();
+    let change = "install -y --no-start --release v3.33.0";
+    let _reverted = lab.fails_at("put tree *#1=fail", change).exits(9);
+    assert_eq!(overall(&lab, 0), "Healthy", "reverted");
+    for resume in ["resume -y --undo", "resume -y"] {
+        let _killed = lab.fails_at("put tree *#1=exit-after", change).exits(137);
+        let _resumed = lab.run(resume).exits(0);
+        assert_eq!(overall(&lab, 0), "Healthy", "{resume}");
+    }
+    assert_eq!(lab.run("status -o json").exits(0).json()["calico_version"], "v3.33.0");
+}

@@ -261,3 +261,26 @@ fn logs_that_only_administrators_may_read_are_not_said_to_be_missing() {
     fresh.edit_yaml(|yaml| yaml.replace("elevated: true", "elevated: false"));
     assert!(fresh.run("logs").exits(0).stdout.contains("there are no logs yet"));
 }
+
+#[test]
+fn a_reverted_run_says_so_and_names_the_current_generation() {
+    let lab = Lab::installed();
+    // The second put on CalicoFelix starts it; the third one reverts the change.
+    let fault = "put running CalicoFelix#2=dies";
+    let failed = lab.fails_at(fault, "install -y -o json --release v3.33.0").exits(9).json();
+    assert_eq!(
+        (&failed["rolled_back"], &failed["changed"], &failed["generation"]),
+        (&true.into(), &true.into(), &1.into()),
+        "{failed:#}"
+    );
+}
+
+#[test]
+fn an_edited_file_of_the_program_does_not_block_a_rollback() {
+    let lab = Lab::installed();
+    let good = lab.read("C/CalicoWindows/config.ps1");
+    lab.write("node/C/CalicoWindows/config.ps1", "edited by hand");
+    let fault = "put service CalicoNode=fail;put cni-conf *#1=fail";
+    let _failed = lab.fails_at(fault, "install -y --release v3.33.0").exits(9);
+    assert_eq!(lab.read("C/CalicoWindows/config.ps1"), good);
+}

@@ -342,3 +342,33 @@ fn exit_codes_can_be_those_of_a_provisioner() {
     // A permanent error is not retried at every boot.
     let _denied = lab.fails_at("api GET /version*=401", "install -y --exit-codes cloudbase-init").exits(17);
 }
+
+#[test]
+fn secrets_of_the_command_line_and_the_config_are_not_shown_or_logged() {
+    let lab = Lab::node();
+    let set = "--set services.extraEnv.CUSTOM=hunter2";
+    let _done = lab.run(&format!("install -y {set}")).exits(0);
+    let wrong = "install -y -o json --set=services.extraEnv.A=hunter2 --proxy http://me:hunter2@p:1";
+    let refused = lab.run(wrong).exits(4).json();
+    assert!(!refused.to_string().contains("hunter2"), "{refused:#}");
+    for words in ["config show", "plan -v", "status -v"] {
+        for format in ["text", "json"] {
+            let output = lab.run(&format!("{words} {set} -o {format}"));
+            assert!(!format!("{output}").contains("hunter2"), "{words} {format}");
+        }
+    }
+    for name in lab.picture().files_with("hunter2") {
+        let name = name.rsplit_once(' ').unwrap().0.rsplit('/').next().unwrap().to_owned();
+        // Blobs of the store have their digest as their name.
+        assert!(["config.ps1", "services.json"].contains(&name.as_str()) || name.len() == 64, "{name}");
+    }
+}
+
+#[test]
+fn text_from_a_cluster_cannot_control_the_terminal() {
+    let lab = Lab::installed();
+    lab.edit_yaml(|yaml| yaml.replace("hostName: ", "hostName: \"\\e[2J[ OK ]\" # "));
+    let shown = ["status", "plan", "install -y"].map(|words| format!("{}", lab.run(words)));
+    assert!(!shown.concat().contains('\u{1b}'), "{shown:?}");
+    assert!(shown[2].contains(r"on \u{1b}[2J[ OK ]: Windows"), "{}", shown[2]);
+}

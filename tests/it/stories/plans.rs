@@ -1,5 +1,7 @@
 //! Planning: `plan`, `--dry-run`, saved plans, plans for other machines.
 
+use std::fs;
+
 use crate::lab::Lab;
 
 #[test]
@@ -149,4 +151,28 @@ fn the_facts_of_one_machine_are_enough_to_plan_on_another() {
     let wrong = office.bare("plan --facts facts -c node.yaml -o json").exits(4).json();
     assert_eq!(wrong["error"]["id"], "FactsInvalid");
     assert!(!office.path("node").exists() && !there.on_node("C/ProgramData/calicoctl-win").exists());
+}
+
+#[test]
+fn a_dry_run_writes_nothing_whatever_the_verb() {
+    let lab = Lab::installed();
+    let before = lab.picture();
+    let cached = fs::read_dir(lab.path("node/cache")).unwrap().map(|entry| entry.unwrap().path());
+    let zip = cached.into_iter().find(|path| path.extension().is_some_and(|ext| ext == "zip")).unwrap();
+    for words in [
+        "install --release v3.33.0",
+        "install --download-only --release v3.30.0",
+        "release download --release v3.30.0",
+        &format!("release extract {} --dest out", zip.display()),
+        "config init new.yaml",
+        "service stop",
+        "resume",
+        "uninstall --purge",
+    ] {
+        let result = lab.run(&format!("{words} -y --dry-run -o json")).exits(0).json();
+        assert_eq!(result["changed"], false, "{words}");
+        lab.picture().same_as(&before);
+    }
+    assert!(!lab.path("out").exists() && !lab.path("new.yaml").exists());
+    assert!(!lab.run("release list").exits(0).stdout.contains("v3.30.0"));
 }

@@ -205,3 +205,32 @@ fn an_interrupted_repair_has_no_earlier_state_to_return_to_and_says_so() {
     );
     assert_eq!(lab.read("C/CalicoWindows/config.ps1"), whole);
 }
+
+#[test]
+fn a_tampered_binary_of_the_release_is_not_stored() {
+    let lab = Lab::installed();
+    let copies = ["C/CalicoWindows/cni/calico.exe", "C/Program Files/containerd/cni/bin/calico.exe"];
+    let good = lab.read(copies[1]);
+    // In place, like an editor or malware: the store must have a separate copy.
+    for path in copies {
+        overwritten(&lab, path);
+    }
+    let _repaired = lab.run("install -y").exits(0);
+    for path in copies {
+        assert_eq!(lab.read(path), good, "{path}");
+    }
+}
+
+#[test]
+fn a_damaged_store_is_repaired_and_not_published() {
+    let lab = Lab::installed();
+    for blob in fs::read_dir(lab.on_node("C/ProgramData/calicoctl-win/store/blobs")).unwrap() {
+        fs::write(blob.unwrap().path(), "rotten").unwrap();
+    }
+    let conf = "C/Program Files/containerd/cni/conf/10-calico.conf";
+    fs::remove_file(lab.on_node("C/Program Files/containerd/cni/bin/calico.exe")).unwrap();
+    fs::remove_file(lab.on_node(conf)).unwrap();
+    let _repaired = lab.run("install -y").exits(0);
+    assert!(lab.read(conf).contains("\"calico\""));
+    assert_eq!(lab.run("install -y -o json").exits(0).json()["changed"], false);
+}

@@ -259,3 +259,14 @@ fn stopping_services_is_confirmed_and_starting_them_is_not() {
     let _again = lab.run("service stop").exits(0);
     let _started = lab.run("service start").exits(0);
 }
+
+#[test]
+fn a_stop_that_fails_in_the_middle_reports_a_change() {
+    let lab = Lab::installed();
+    let fault = "put running CalicoNode=slow-stop";
+    let result = lab.fails_at(fault, "service stop -y -o json").json();
+    assert_eq!((&result["changed"], &result["status"]), (&json!(true), &json!("failed")), "{result:#}");
+    let _again = lab.run("service start").exits(0);
+    let failed = lab.fails_at(fault, "service stop -y");
+    assert!(failed.code != 0 && !failed.stderr.contains("nothing was changed"), "{failed}");
+}

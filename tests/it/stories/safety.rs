@@ -78,6 +78,13 @@ mod others_may_write {
     }
 
     #[test]
+    fn only_administrators_can_read_the_state_folder() {
+        let lab = Lab::installed();
+        let state = fs::metadata(lab.on_node("C/ProgramData/calicoctl-win")).unwrap();
+        assert_eq!(state.permissions().mode() & 0o777, 0o700);
+    }
+
+    #[test]
     fn a_state_folder_that_anybody_may_write_to_is_secured_and_reported() {
         let lab = Lab::node();
         let state = lab.on_node("C/ProgramData/calicoctl-win");

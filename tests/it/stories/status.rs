@@ -203,3 +203,18 @@ fn a_healthy_node_that_is_cordoned_says_how_it_is_uncordoned() {
     let shown = lab.run("status").exits(0).stdout;
     assert!(!shown.contains("cordoned"), "{shown}");
 }
+
+#[test]
+fn waiting_for_health_is_not_satisfied_by_a_run_in_progress() {
+    let lab = Lab::installed();
+    let state = "C/ProgramData/calicoctl-win";
+    // Another process holds the lock.
+    let held = fs::File::options().write(true).open(lab.on_node(&format!("{state}/lock"))).unwrap();
+    held.lock().unwrap();
+    let by = r#"{"run": "r", "command": "install", "pid": 1, "since": "2026-01-01T00:00:00Z"}"#;
+    fs::write(lab.on_node(&format!("{state}/lock.json")), by).unwrap();
+    let _healthy = lab.run("status").exits(0);
+    let _changing = lab.run("status --wait --timeout 1s").exits(12);
+    let busy = lab.run("install -y -o json").exits(14).json();
+    assert_eq!(busy["exit_name"], "BUSY", "{busy:#}");
+}

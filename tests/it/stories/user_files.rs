@@ -1,4 +1,4 @@
-//! Files that users have in or at Calico's folder.
+//! Files that users have in or at the folders of Calico and of this program.
 
 use std::fs;
 use std::io::{Cursor, Write as _};
@@ -113,4 +113,69 @@ fn a_folder_with_the_name_of_the_cni_configuration_is_found_before_any_change() 
     lab.picture_without_state().same_as(&before);
     fs::remove_dir(&folder).unwrap();
     let _fine = lab.run("install -y").exits(0);
+}
+
+#[test]
+fn a_config_of_the_administrator_survives_a_purge() {
+    let lab = Lab::node();
+    let state = "C/ProgramData/calicoctl-win";
+    let config = "apiVersion: calicoctl-win/v1alpha1\nkind: NodeInstallation\n";
+    lab.write("node/C/ProgramData/calicoctl-win/config.yaml", config);
+    let (before, rest) = (lab.picture(), lab.picture_without_state());
+    let _done = lab.run("install -y").exits(0);
+    let _gone = lab.run("uninstall --purge -y").exits(0);
+    lab.picture_without_state().same_as(&rest);
+    assert_eq!(lab.picture().names(state), before.names(state));
+    assert_eq!(lab.read("C/ProgramData/calicoctl-win/config.yaml"), config);
+}
+
+#[test]
+fn an_unreadable_config_of_the_administrator_is_an_error() {
+    let lab = Lab::node();
+    lab.write("node/C/ProgramData/calicoctl-win/config.yaml", b"kind: \xff\xfe");
+    let refused = lab.run("install -y -o json").exits(4).json();
+    assert_eq!(refused["error"]["id"], "ConfigUnreadable", "{refused:#}");
+}
+
+#[test]
+fn a_purge_without_receipts_keeps_the_folder_from_before_the_install() {
+    let lab = Lab::node();
+    lab.write("node/C/CalicoWindows/mine.txt", "precious");
+    let _done = lab.run("install -y").exits(0);
+    fs::remove_dir_all(lab.on_node("C/ProgramData/calicoctl-win/receipts")).unwrap();
+    let refused = lab.run("uninstall --purge -y -o json").exits(13).json();
+    assert_eq!(refused["error"]["id"], "StoreHoldsOriginal", "{refused:#}");
+    assert_eq!(lab.read("C/ProgramData/calicoctl-win/store/trees/foreign/mine.txt"), "precious");
+}
+
+#[test]
+fn other_files_in_calicos_folder_are_not_deleted_with_it() {
+    let lab = Lab::installed();
+    lab.write("node/C/CalicoWindows/tls/client.key", "precious");
+    let _upgraded = lab.run("install -y --release v3.33.0").exits(0);
+    let _gone = lab.run("uninstall -y").exits(0);
+    let key = [("/tls/client.key".to_owned(), "precious".to_owned())];
+    assert_eq!(kept(&lab), key);
+    let _again = lab.run("install -y").exits(0);
+    let _gone = lab.run("uninstall --purge -y").exits(0);
+    assert_eq!(kept(&lab), key);
+    // The folder from before the install also remains if no record names its owner.
+    lab.write("node/C/CalicoWindows/mine.txt", "precious");
+    let _done = lab.run("install -y").exits(0);
+    fs::remove_dir_all(lab.on_node("C/ProgramData/calicoctl-win/receipts")).unwrap();
+    let _upgraded = lab.run("install -y --release v3.33.0").exits(0);
+    assert_eq!(lab.read("C/ProgramData/calicoctl-win/store/trees/foreign/mine.txt"), "precious");
+}
+
+#[test]
+fn calicos_logs_survive_an_upgrade_and_an_uninstall() {
+    let lab = Lab::installed();
+    lab.write("node/C/CalicoWindows/logs/felix/felix.log", "first release");
+    let _upgraded = lab.run("install -y --release v3.33.0").exits(0);
+    lab.write("node/C/CalicoWindows/logs/felix/felix.log", "second release");
+    let _gone = lab.run("uninstall -y").exits(0);
+    for text in ["first release", "second release"] {
+        let files = lab.picture().files_with(text);
+        assert!(files.iter().any(|name| name.contains("/felix.log ")), "{text}: {files:?}");
+    }
 }

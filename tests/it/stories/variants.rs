@@ -298,3 +298,16 @@ fn b31_bgp_has_its_firewall_rule_and_status_watches_remote_access() {
     let _back = lab.run("uninstall -y").exits(0);
     assert!(!lab.read("node.yaml").contains(rule));
 }
+
+#[test]
+fn calico_may_be_in_another_folder_and_move() {
+    let lab = Lab::node();
+    let before = lab.picture();
+    let elsewhere = r"install -y --set calico.rootDir=C:\Calico";
+    let _there = lab.run(elsewhere).exits(0);
+    let _usual = lab.run("install -y").exits(0);
+    assert!(!lab.on_node("C/Calico").exists() && lab.on_node("C/CalicoWindows").exists());
+    let _there = lab.run(elsewhere).exits(0);
+    let _gone = lab.run("uninstall --purge -y").exits(0);
+    lab.picture().same_as(&before);
+}
