@@ -341,6 +341,13 @@ fn exit_codes_can_be_those_of_a_provisioner() {
     let _native = lab.fails_at("api down", "install -y --exit-codes simple").exits(7);
     // A permanent error is not retried at every boot.
     let _denied = lab.fails_at("api GET /version*=401", "install -y --exit-codes cloudbase-init").exits(17);
+
+    let release_away =
+        |words: &str| lab.fails_at("release 503", &format!("install -y --set transport.retries=0 {words}"));
+    let away = release_away("-o json").exits(18).json();
+    assert_eq!((&away["exit_name"], &away["error"]["retryable"]), (&json!("RELEASE_UNAVAILABLE"), &json!(true)));
+    let retry = release_away("--exit-codes cloudbase-init");
+    assert_eq!(retry.code & 0xff, 1002 & 0xff, "{retry}");
 }
 
 #[test]
