@@ -8,6 +8,7 @@ pub mod junit;
 pub mod log;
 pub mod metrics;
 pub mod ndjson;
+mod progress;
 pub mod reporter;
 pub mod screen;
 pub mod stdout_queue;

@@ -15,15 +15,11 @@ use serde_json::{Value, json};
 use super::document::{CheckStatus, Document, RunResult, envelope};
 use super::event::Event;
 use super::log::Log;
+use super::progress::{self, Pace};
 use super::screen::{self, Color};
 use super::stdout_queue::{self, Priority};
 use super::written::Written;
 use super::{junit, ndjson, text};
-
-/// The shortest time between two lines of NDJSON about the same progress.
-const PROGRESS: Duration = Duration::from_millis(500);
-/// The same for piped text.
-const PIPED_PROGRESS: Duration = Duration::from_secs(10);
 
 /// The line of a wait, which has its time in its message, and that of a step.
 const WAITING: &str = "{spinner} {msg}";
@@ -117,8 +113,7 @@ pub struct Reporter {
     stream: Arc<Stream>,
     /// How often each phase began.
     begun: BTreeMap<&'static str, usize>,
-    /// When the progress of a transfer, or of a wait, was last printed without a bar.
-    told: Option<Instant>,
+    pace: Pace,
     /// What is waited for.
     waits: Option<String>,
     /// The phase that failed, for the result.
@@ -150,7 +145,7 @@ impl Reporter {
             run: run.into(),
             stream: Arc::clone(stream),
             begun: BTreeMap::new(),
-            told: None,
+            pace: Pace::default(),
             waits: None,
             failed_phase: None,
             silent: false,
@@ -220,7 +215,7 @@ impl Reporter {
                 let key = if *nth == 1 { (*phase).to_owned() } else { format!("{phase}#{nth}") };
                 self.stream.open().push(Open { phase, key, place: *place });
                 self.clear_bar();
-                self.told = None;
+                self.pace = Pace::default();
             }
             Event::PhaseFailed { phase, .. } => self.failed_phase = Some(phase),
             _ => {}
@@ -255,12 +250,14 @@ impl Reporter {
     fn is_due(&mut self, event: &Event) -> bool {
         match event {
             Event::Log { .. } => self.style.verbose,
-            Event::Progress { current, total, .. } => self.is_time_for(PROGRESS, Some(*current) == *total),
+            Event::Progress { current, total, .. } => {
+                self.pace.is_due(Instant::now(), progress::NDJSON, Some(*current) == *total)
+            }
             Event::Waiting { what, .. } => {
                 let new = self.waits.replace(what.clone()).as_ref() != Some(what);
-                self.is_time_for(PROGRESS, new)
+                self.pace.is_due(Instant::now(), progress::NDJSON, new)
             }
-            Event::DrainProgress { .. } => self.is_time_for(PROGRESS, false),
+            Event::DrainProgress { .. } => self.pace.is_due(Instant::now(), progress::NDJSON, false),
             // The engine logs each line, and compares a node three times for one change.
             Event::Checked(check) if self.style.format == Format::Dsc => {
                 self.style.verbose || !matches!(check.status, CheckStatus::Ok | CheckStatus::Skip)
@@ -286,15 +283,6 @@ impl Reporter {
             phase["key"] = open.key.into();
         }
         fields
-    }
-
-    /// Whether to print progress again: not more often than `pause`, but always at the end.
-    fn is_time_for(&mut self, pause: Duration, ended: bool) -> bool {
-        let due = ended || self.told.is_none_or(|told| told.elapsed() >= pause);
-        if due {
-            self.told = Some(Instant::now());
-        }
-        due
     }
 
     /// Shows an agent's event while a service starts: it belongs to the current phase.
@@ -360,9 +348,7 @@ impl Reporter {
             return;
         }
         if !std::io::stderr().is_terminal() {
-            // Print nothing about a transfer that ends before then.
-            self.told.get_or_insert_with(Instant::now);
-            if self.is_time_for(PIPED_PROGRESS, false) {
+            if self.pace.is_due_in_a_pipe(Instant::now()) {
                 tell(&text::progress(phase, current, total), Priority::Progress);
             }
             return;
@@ -371,18 +357,7 @@ impl Reporter {
             self.clear_bar();
         }
         let mut bar = self.stream.bar();
-        let bar = bar.get_or_insert_with(|| {
-            let bar = total.map_or_else(ProgressBar::no_length, ProgressBar::new);
-            let template = "        {msg:<8} {percent:>3}% [{wide_bar}] {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta} left";
-            if let Ok(style) = ProgressStyle::with_template(template) {
-                bar.set_style(style.progress_chars("=> "));
-            }
-            bar.set_message(phase);
-            // What an earlier run fetched does not count for the rate.
-            bar.set_position(current);
-            bar.reset_eta();
-            bar
-        });
+        let bar = bar.get_or_insert_with(|| progress::bar(phase, current, total));
         bar.set_position(current);
     }
 

@@ -2,15 +2,22 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 #[derive(Default)]
 struct State {
     files: Vec<(String, Vec<u8>)>,
     /// The file whose next whole response ends in the middle.
     cut: Option<String>,
+    /// The file whose next response is slow until somebody has seen enough.
+    held: Option<(String, Receiver<()>)>,
     asked: Vec<String>,
 }
+
+/// The time between two parts of a slow response.
+const PAUSE: Duration = Duration::from_millis(20);
 
 pub struct Mirror {
     pub url: String,
@@ -38,6 +45,13 @@ impl Mirror {
         self.state.lock().unwrap().cut = Some(path.into());
     }
 
+    /// Sends the next response with this file in small parts, and its last part only after a message.
+    pub fn hold(&self, path: &str) -> Sender<()> {
+        let (seen, waits) = mpsc::channel();
+        self.state.lock().unwrap().held = Some((path.into(), waits));
+        seen
+    }
+
     /// What was requested since the last call: path, and the range if one was.
     pub fn asked(&self) -> Vec<String> {
         std::mem::take(&mut self.state.lock().unwrap().asked)
@@ -59,6 +73,7 @@ fn serve(mut stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
     };
     let range = header("range").map(|range| range.trim_start_matches("bytes=").to_owned());
     let mut state = state.lock().unwrap();
+    let state = &mut *state;
     state.asked.push([Some(path.clone()), range.clone()].into_iter().flatten().collect::<Vec<_>>().join(" "));
     let Some((_, bytes)) = state.files.iter().find(|(known, _)| *known == path) else {
         return stream.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
@@ -79,6 +94,22 @@ fn serve(mut stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
         bytes.len(),
     )
     .into_bytes();
+    let mut body = &bytes[from..to];
+    if let Some((_, seen)) = state.held.take_if(|(held, _)| *held == path) {
+        stream.write_all(&response)?;
+        let part = body.len() / 100;
+        let mut is_seen = false;
+        while body.len() > part && !is_seen {
+            let (now, later) = body.split_at(part);
+            stream.write_all(now)?;
+            body = later;
+            is_seen = seen.recv_timeout(PAUSE).is_ok();
+        }
+        if !is_seen {
+            let _sender_may_end_first = seen.recv();
+        }
+        return stream.write_all(body);
+    }
     let is_cut = range.is_none() && state.cut.as_deref() == Some(&path);
     response.extend(&bytes[from..if is_cut { to / 2 } else { to }]);
     if is_cut {

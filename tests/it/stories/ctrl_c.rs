@@ -227,6 +227,7 @@ fn ctrl_c_in_the_download_clears_its_bar() {
     command.env("CALICO_WIN_SANDBOX_FAULT", "release slow");
     let mut terminal = Terminal::of(&command);
     terminal.shows("% [");
+    terminal.shows(" left");
     terminal.ctrl_c();
     let (code, shown) = terminal.end();
     assert_eq!(code, Some(130), "{shown}");

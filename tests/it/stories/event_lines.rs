@@ -85,7 +85,7 @@ enum Fields {
         phase: Phase,
     },
     Progress {
-        /// `download`, `verify` or `unpack`.
+        /// `fetch`, `verify` or `unpack`.
         part: String,
         current: u64,
         /// Null if it is not known.

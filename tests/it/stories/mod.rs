@@ -46,6 +46,7 @@ mod plans;
 mod platforms;
 mod pods;
 mod policies;
+mod progress;
 mod proof;
 mod reconfigure;
 mod records;
