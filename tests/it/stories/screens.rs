@@ -330,17 +330,80 @@ fn failed_checks_as_blocks() {
       hint: fix what each check names, then run the command again
       more: calicoctl-win explain RuntimeRunning
     ");
-    let report = screen(|| lab.copy(), "preflight", 3);
-    insta::assert_snapshot!(from(&report, "[ ?? ]").lines().take(7).collect::<Vec<_>>().join("\n"), @r"
+    let _every = screen(|| lab.copy(), "preflight --all", 3);
+}
+
+/// What the checks of a node on which several fail print about those.
+const FAILED: &str = r"[FAIL] RuntimeRunning           the service containerd is stopped
+         why: kubelet and the pods' network require a running container runtime
+         fix:
+           Start-Service containerd
+           calicoctl-win preflight --fix --sandbox node  # does the same, and asks first
+[FAIL] CniConfig                other configurations in the CNI folder:
+                                05-flannel.conflist (flannel)
+         why: the container runtime uses the first file in its CNI folder, so
+              with two plugins the file names decide which one is used
+         fix: move what is named here out of the CNI folder, or set
+              spec.calicoNetwork.backend: none to keep another plugin
+[FAIL] NoFlannel                Flannel was found: network vxlan0
+         why: Flannel's HNS network occupies the adapter that Calico needs, and
+              flanneld re-creates it
+         fix:
+           calicoctl-win migrate from flannel --dry-run --sandbox node  # shows what it removes
+           calicoctl-win migrate from flannel --sandbox node  # drains the node, removes Flannel and installs Calico
+";
+
+#[test]
+fn checks_are_counted_by_group_and_those_that_failed_are_last() {
+    let fresh = Lab::node();
+    insta::assert_snapshot!(screen(|| fresh.copy(), "preflight", 0), @r"
+    node         19 ok, 1 skipped
+    machine      9 ok, 4 skipped, 2 without an answer
+    cluster      13 ok, 3 skipped
+    network      23 ok, 1 skipped
+    calico       6 ok, 4 skipped
+    platform     1 ok, 7 skipped
+
     [ ?? ] UdpPort4789              the port was not tested
     [ ?? ] DiskSpace                the free space was not measured
-    [FAIL] RuntimeRunning           the service containerd is stopped
-             why: kubelet and the pods' network require a running container runtime
-             fix:
-               Start-Service containerd
-               calicoctl-win preflight --fix --sandbox node  # does the same, and asks first
+
+    93 checks: 71 ok, 20 skipped, 2 without an answer  (--all shows each)
+    result: OK (exit 0) changed=false reboot=false
     ");
-    let _every = screen(|| lab.copy(), "preflight --all", 3);
+    let lab = with_several_failures();
+    let report = screen(|| lab.copy(), "preflight", 3);
+    insta::assert_snapshot!(report.replace(FAILED, "FAILED\n"), @r"
+    node         19 ok, 1 skipped
+    machine      6 ok, 3 failed, 4 skipped, 2 without an answer
+    cluster      14 ok, 2 skipped
+    network      23 ok, 1 skipped
+    calico       6 ok, 4 skipped
+    platform     1 ok, 7 skipped
+
+    [ ?? ] UdpPort4789              the port was not tested
+    [ ?? ] DiskSpace                the free space was not measured
+    FAILED
+
+    93 checks: 69 ok, 3 failed, 19 skipped, 2 without an answer  (--all shows each)
+    result: PREFLIGHT_FAILED (exit 3) changed=false reboot=false
+    ");
+}
+
+#[test]
+fn quiet_checks_are_only_those_that_failed() {
+    let fresh = Lab::node();
+    insta::assert_snapshot!(screen(|| fresh.copy(), "preflight -q", 0), @r"
+    93 checks: 71 ok, 20 skipped, 2 without an answer
+    result: OK (exit 0) changed=false reboot=false
+    ");
+    let lab = with_several_failures();
+    let report = screen(|| lab.copy(), "preflight -q", 3);
+    insta::assert_snapshot!(report.replace(FAILED, "FAILED\n"), @r"
+    FAILED
+
+    93 checks: 69 ok, 3 failed, 19 skipped, 2 without an answer
+    result: PREFLIGHT_FAILED (exit 3) changed=false reboot=false
+    ");
 }
 
 #[test]
