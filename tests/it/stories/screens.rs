@@ -61,6 +61,13 @@ fn screen_at(fault: &str, lab: impl Fn() -> Lab, command: &str, code: i32) -> St
     plain
 }
 
+/// The coloured rows of a screen of 80 columns, with `^[` for the character that begins a colour.
+fn coloured(lab: &Lab, words: &str, code: i32) -> String {
+    let shown = seen(lab, "", words, 80, "always").exits(code).screen();
+    let rows = shown.lines().filter(|row| row.contains('\u{1b}')).map(|row| row.replace('\u{1b}', "^["));
+    rows.collect::<Vec<_>>().join("\n")
+}
+
 /// Returns the rows from the one with this prefix.
 fn from<'a>(screen: &'a str, beginning: &str) -> &'a str {
     screen.find(&format!("\n{beginning}")).map(|at| &screen[at + 1..]).unwrap_or_else(|| panic!("{screen}"))
@@ -503,6 +510,47 @@ fn help() {
         let _rules = screen(Lab::new, &format!("{verb} --help"), 0);
     }
     let _rules = screen(Lab::new, "options", 0);
+}
+
+#[test]
+fn the_colours_of_a_plan() {
+    let lab = Lab::installed();
+    insta::assert_snapshot!(coloured(&lab, "plan -v --set calicoNetwork.vxlan.vxlanVNI=5000", 0), @r"
+    ^[[32m[ OK ]^[[0m  cluster         https://10.20.0.10:6443, Kubernetes v1.36.2,  SECONDS
+    ^[[33m[WARN]^[[0m  VniMatchesFelix: the VNI 5000 differs from the cluster's 4096
+    ^[[33m  ~ ^[[0m  file         C:\CalicoWindows\config.ps1                          sha256
+    ^[[33m  -/+ ^[[0mfile         C:\Program Files\containerd\cni\conf\10-calico.conf  sha256
+    ^[[33m  -/+ ^[[0mrestart      CalicoFelix
+    ^[[33m  -/+ ^[[0mrestart      CalicoNode
+    ^[[33m! ^[[0m-/+ hns-network  Calico                                               Overlay,
+    ^[[33m  ~ ^[[0m  file         C:\ProgramData\calicoctl-win\felix.json              sha256
+    ^[[33m  ~ ^[[0m  file         C:\ProgramData\calicoctl-win\services.json           sha256
+    ^[[32mresult: OK^[[0m (exit 0) changed=false reboot=false
+    ");
+}
+
+#[test]
+fn the_colours_of_checks_and_of_an_error() {
+    let lab = with_several_failures();
+    let report = coloured(&lab, "preflight --set calicoNetwork.vxlan.vxlanVNI=5000", 3);
+    insta::assert_snapshot!(report, @r"
+    ^[[33m[ ?? ]^[[0m UdpPort4789              the port was not tested
+    ^[[33m[ ?? ]^[[0m DiskSpace                the free space was not measured
+    ^[[33m[WARN]^[[0m VniMatchesFelix          the VNI 5000 differs from the cluster's 4096
+    ^[[31m[FAIL]^[[0m RuntimeRunning           the service containerd is stopped
+    ^[[31m[FAIL]^[[0m CniConfig                other configurations in the CNI folder:
+    ^[[31m[FAIL]^[[0m NoFlannel                Flannel was found: network vxlan0
+    ^[[33mresult:^[[0m PREFLIGHT_FAILED (exit 3) changed=false reboot=false
+    ");
+    let every = coloured(&lab, "preflight --all", 3);
+    let row = |id: &str| every.lines().find(|row| row.contains(id)).unwrap_or_else(|| panic!("{every}")).to_owned();
+    insta::assert_snapshot!(row(" WindowsBuild"), @"^[[32m[ OK ]^[[0m WindowsBuild             build 20348.2700");
+    assert!(!every.contains("[SKIP]"), "{every}");
+    insta::assert_snapshot!(coloured(&lab, "install -y", 3), @r"
+    ^[[32m[ OK ]^[[0m  cluster         https://10.20.0.10:6443, Kubernetes v1.36.2,  SECONDS
+    ^[[33mresult:^[[0m PREFLIGHT_FAILED (exit 3) changed=false reboot=false log=node/C/ProgramData/calicoctl-win/logs/RUN.log
+    ^[[31merror:^[[0m 3 checks failed: RuntimeRunning, CniConfig, NoFlannel
+    ");
 }
 
 #[test]
