@@ -1,10 +1,11 @@
 //! The words in everything that a person reads: documents, help, messages, comments, scripts, names of tests.
 
+use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use regex::Regex;
 
-use crate::{files, read, sources};
+use crate::{files, project, read, sources};
 
 /// Phrases that are never right, as a pattern, with plainer words.
 const PHRASES: [(&str, &str); 48] = [
@@ -58,11 +59,20 @@ const PHRASES: [(&str, &str); 48] = [
     ("asked to go", "eviction was requested"),
 ];
 
+/// The endings of texts in `packaging`.
+const PACKAGING: [&str; 19] = [
+    "awk", "c", "go", "hcl", "json", "md", "mjs", "nuspec", "ps1", "ps1xml", "psd1", "psm1", "py", "sh", "tf", "toml",
+    "wxs", "yaml", "yml",
+];
+
+/// Those of files that only programs read: settings of a linter, a table of an installer, a Go module, a registry file.
+const NO_TEXTS: [&str; 4] = ["ansible-lint", "idt", "mod", "reg"];
+
 /// Texts that people read and that are not Rust.
 const FOLDERS: [(&str, &[&str]); 6] = [
     ("docs", &["md", "yaml", "json", "py", "ps1"]),
     ("templates", &["yaml", "json"]),
-    ("packaging", &["sh", "py", "c", "awk", "toml", "wxs", "yaml", "json", "nuspec"]),
+    ("packaging", &PACKAGING),
     ("tests/windows", &["c", "h", "sh", "rc"]),
     ("tests/real", &["go"]),
     (".github", &["yml"]),
@@ -154,6 +164,23 @@ fn everything_that_people_read_uses_plain_words() {
     assert!(texts.len() > 500, "{}", texts.len());
     let found: Vec<String> = texts.iter().flat_map(|(path, text)| wrong(path, text)).collect();
     assert!(found.is_empty(), "say it in plain words:\n{}", found.join("\n"));
+}
+
+#[test]
+fn every_kind_of_file_in_packaging_is_read_or_is_no_text() {
+    let (mut folders, mut unknown) = (vec![project().join("packaging")], BTreeSet::new());
+    while let Some(folder) = folders.pop() {
+        for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            let ending = path.extension().or(path.file_name()).unwrap().to_str().unwrap().trim_start_matches('.');
+            if path.is_dir() {
+                // Tools leave theirs there.
+                folders.extend((!ending.starts_with("__") && !path.ends_with(format!(".{ending}"))).then_some(path));
+            } else if !PACKAGING.contains(&ending) && !NO_TEXTS.contains(&ending) {
+                unknown.insert(path.display().to_string());
+            }
+        }
+    }
+    assert!(unknown.is_empty(), "{unknown:?}");
 }
 
 #[test]

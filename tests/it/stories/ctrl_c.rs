@@ -1,4 +1,4 @@
-//! Ctrl-C ends a run with a result, in every stage.
+//! Ctrl-C and SIGTERM end a run with a result, in every stage.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -11,12 +11,21 @@ use crate::lab::Terminal;
 use crate::lab::{Lab, each_phase_ends};
 
 fn ctrl_c(child: &Child) {
-    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    signal("INT", child);
+}
+
+fn signal(name: &str, child: &Child) {
+    let sent = Command::new("kill").args(["-s", name, &child.id().to_string()]).status().unwrap();
     assert!(sent.success());
 }
 
 /// Starts a command with NDJSON, sends Ctrl-C at the line with this text, and returns all lines and the exit code.
 pub fn stopped_at(lab: &Lab, words: &str, fault: &str, at: &str) -> (Vec<Value>, Option<i32>) {
+    stopped_by("INT", lab, words, fault, at)
+}
+
+/// The same with another signal.
+fn stopped_by(name: &str, lab: &Lab, words: &str, fault: &str, at: &str) -> (Vec<Value>, Option<i32>) {
     let mut command = lab.command(&format!("{words} -o ndjson --sandbox node"));
     command.env("CALICO_WIN_SANDBOX_FAULT", fault).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
@@ -25,7 +34,7 @@ pub fn stopped_at(lab: &Lab, words: &str, fault: &str, at: &str) -> (Vec<Value>,
         let line = line.unwrap();
         seen.push(serde_json::from_str(&line).unwrap());
         if line.contains(at) {
-            ctrl_c(&child);
+            signal(name, &child);
         }
     }
     each_phase_ends(&seen);
@@ -90,16 +99,19 @@ fn a_fleet_apply_without_a_terminal_says_what_it_waits_for() {
     assert!(errors.contains("`calicoctl-win fleet status"), "{errors}");
 }
 
-/// The API server delays the run before anything is planned.
+/// The API server delays the run before anything is planned. A service manager and a container's runtime send SIGTERM.
 #[test]
 fn a_run_stopped_before_its_plan_is_recorded_as_cancelled() {
-    let lab = Lab::installed();
-    let (lines, code) = stopped_at(&lab, "apply -y", "facts#2=hang", "run_start");
-    assert_eq!((code, &lines.last().unwrap()["status"]), (Some(130), &json!("cancelled")));
-    let kept: Value = serde_json::from_str(&lab.read("C/ProgramData/calicoctl-win/state/last-run.json")).unwrap();
-    assert_eq!((&kept["exit_name"], &kept["changed"]), (&json!("CANCELLED"), &json!(false)), "{kept:#}");
-    let log = std::fs::read_to_string(lab.path(kept["log"].as_str().unwrap())).unwrap();
-    assert!(log.contains("result: CANCELLED (exit 130)"), "{log}");
+    let installed = Lab::installed();
+    for name in ["INT", "TERM"] {
+        let lab = installed.copy();
+        let (lines, code) = stopped_by(name, &lab, "apply -y", "facts#2=hang", "run_start");
+        assert_eq!((code, &lines.last().unwrap()["status"]), (Some(130), &json!("cancelled")), "{name}");
+        let kept: Value = serde_json::from_str(&lab.read("C/ProgramData/calicoctl-win/state/last-run.json")).unwrap();
+        assert_eq!((&kept["exit_name"], &kept["changed"]), (&json!("CANCELLED"), &json!(false)), "{name}: {kept:#}");
+        let log = std::fs::read_to_string(lab.path(kept["log"].as_str().unwrap())).unwrap();
+        assert!(log.contains("result: CANCELLED (exit 130)"), "{name}: {log}");
+    }
 }
 
 #[test]

@@ -491,6 +491,10 @@ fn a_drain_that_takes_too_long_fails_and_the_node_is_uncordoned() {
     let before = lab.picture_without_state();
     let late = lab.fails_at("api no-kubelet", &format!("{VNI} -o json --drain-timeout 1s")).exits(8).json();
     assert_eq!(late["error"]["id"], "DrainTimeout");
+    // The budget allows one eviction, so the cluster is not as it was.
+    let evicted = late["evicted"].as_array().unwrap();
+    assert!(evicted.len() == 1 && evicted[0].as_str().unwrap().starts_with("demo/web-"), "{late:#}");
+    assert_eq!(late["changed"], true, "{late:#}");
     lab.picture_without_state().same_as(&before);
     assert!(!cordoned(&lab) && !lab.on_node("C/ProgramData/calicoctl-win/state/cordon.json").exists());
 }

@@ -39,12 +39,16 @@ fn the_config_decides_about_a_required_restart() {
 /// Every verb that changes the node must report what is removed at the next boot, not only uninstall.
 #[test]
 fn a_change_that_needs_a_restart_says_so() {
-    let lab = Lab::installed();
-    lab.start_program(r"C:\Program Files\containerd\cni\bin\calico-ipam.exe");
+    let installed = Lab::installed();
     let exit = if cfg!(windows) { 3010 } else { 3010 & 0xFF };
-    let policy_only = "reconfigure -y -o json --set calicoNetwork.backend=none";
-    let changed = lab.run(policy_only).exits(exit).json();
-    assert_eq!((&changed["exit_name"], &changed["next"][0]), (&"REBOOT_REQUIRED".into(), &"Restart-Computer".into()));
+    for verb in ["reconfigure", "apply"] {
+        let lab = installed.copy();
+        lab.start_program(r"C:\Program Files\containerd\cni\bin\calico-ipam.exe");
+        let policy_only = format!("{verb} -y -o json --set calicoNetwork.backend=none");
+        let changed = lab.run(&policy_only).exits(exit).json();
+        let said = (&changed["exit_name"], &changed["next"][0]);
+        assert_eq!(said, (&"REBOOT_REQUIRED".into(), &"Restart-Computer".into()), "{verb}: {changed:#}");
+    }
 }
 
 /// After the boot, kubelet may run before CalicoNode.
