@@ -217,9 +217,7 @@ fn check_network(node: &mut dyn Node, config: &AgentConfig) -> Result<()> {
         _ => "does not exist, although node startup succeeded".into(),
     };
     Err(Fault::new(Exit::VerifyFailed, "HnsNetworkWrong", format!("the HNS network Calico {wrong}"))
-        .hint(
-            "drain the node, then run `calicoctl-win uninstall` and `calicoctl-win install`: the network is re-created",
-        )
+        .hint("run `calicoctl-win reconfigure`: it drains the node and re-creates the network")
         .into())
 }
 

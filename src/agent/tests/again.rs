@@ -1,6 +1,7 @@
 //! Node startup: run until it succeeds, and again when other services restart.
 
 use super::*;
+use crate::fault::Fault;
 use crate::node::sandbox::faults::SandboxFaults;
 
 #[test]
@@ -231,7 +232,10 @@ fn a_calico_network_with_another_vsid_is_refused() {
     let mut story = Story::new(Backend::Vxlan);
     story.start(Role::Node).unwrap();
     story.config.vni = 5000.try_into().unwrap();
-    insta::assert_snapshot!(story.start(Role::Node).unwrap_err(), @"the HNS network Calico is Overlay with VSID 4096 instead of Overlay with VSID 5000");
+    let error = story.start(Role::Node).unwrap_err();
+    insta::assert_snapshot!(error, @"the HNS network Calico is Overlay with VSID 4096 instead of Overlay with VSID 5000");
+    let hint = Fault::of(&error).and_then(|fault| fault.hint.as_deref());
+    assert_eq!(hint, Some("run `calicoctl-win reconfigure`: it drains the node and re-creates the network"));
 }
 
 #[test]
