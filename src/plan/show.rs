@@ -339,8 +339,8 @@ impl Plan {
         format!("{create} to create, {update} to update, {delete} to delete{tail}")
     }
 
-    /// The plan as text for people: the settings that change, what it interrupts, and the number of changes. Items that
-    /// interrupt pods or the host's network are named, the others only with `detail`.
+    /// The plan as text for people: the settings that change, what that interrupts and for how long, then the items and
+    /// their number. Items that interrupt pods or the host's network are named, the others only with `detail`.
     pub fn text(&self, detail: bool) -> String {
         if self.changes.is_empty() && self.removes {
             return "Nothing to do: Calico is not installed here by this tool.\n".into();
@@ -348,18 +348,13 @@ impl Plan {
         if self.changes.is_empty() {
             return "Nothing to do: the node matches the config.\n".into();
         }
-        let mut text = String::new();
-        if let Some(downgrade) = &self.downgrade {
-            text.push_str(&format!("{downgrade}\n"));
-        }
-        text.push_str(&self.settings_text());
-        text.push_str(&self.items_text(detail));
-        for (at, pod) in self.pods.iter().enumerate() {
-            if at == 0 || self.pods[at - 1].network != pod.network {
-                text.push_str(&format!("\nOn the HNS network {}, which is deleted:\n", pod.network));
-            }
-            text.push_str(&format!("  {pod}\n"));
-        }
+        let downgrade = self.downgrade.as_ref().map_or_else(String::new, |downgrade| format!("{downgrade}\n"));
+        let (settings, impact, items) = (self.settings_text(), self.impact_text(), self.items_text(detail));
+        format!("{downgrade}{settings}{impact}\n{items}Plan: {}.\n", self.counts())
+    }
+
+    /// What the change interrupts, the pods that it concerns, and how long it takes.
+    fn impact_text(&self) -> String {
         let disruption = match self.disruption {
             Disruption::None => "none",
             Disruption::Services => "Calico's services restart",
@@ -373,8 +368,7 @@ impl Plan {
             true => ("  Drain: needed.", ", plus the time in which pods terminate"),
             false => ("", ""),
         };
-        let (counts, all, down) = (self.counts(), self.about_seconds, self.about_seconds_down);
-        text.push_str(&format!("\nPlan: {counts}.\nDisruption: {disruption}.{drain}\n"));
+        let mut text = format!("Disruption: {disruption}.{drain}\n");
         if let Some(kubelet) = &self.kubelet_minor {
             text.push_str(&format!("{kubelet}.\n"));
         }
@@ -386,6 +380,13 @@ impl Plan {
         if self.resets_connections {
             text.push_str(&format!("{RESETS}.\n"));
         }
+        for (at, pod) in self.pods.iter().enumerate() {
+            if at == 0 || self.pods[at - 1].network != pod.network {
+                text.push_str(&format!("On the HNS network {}, which is deleted:\n", pod.network));
+            }
+            text.push_str(&format!("  {pod}\n"));
+        }
+        let (all, down) = (self.about_seconds, self.about_seconds_down);
         let down =
             if down > 0 { format!("; Calico's services are down for about {down} s of it") } else { String::new() };
         text + &format!("Takes about {all} s{pods}{down}.\n")

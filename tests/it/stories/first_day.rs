@@ -62,13 +62,13 @@ fn the_first_steps_install_check_and_uninstall() {
       calicoNetwork.vxlan.vxlanVNI  4096
       kubernetes.nodeName           win-a1
 
+    Disruption: the host's network pauses, remote sessions may drop.
+    Takes about 33 s.
+
     ! +   hns-network  Calico    Overlay, VSID 4096
     ! +   hns-network  External  Overlay, VSID 9999, 192.168.255.0/30
     20 more changes; -v lists all.
-
     Plan: 22 to create, 0 to update, 0 to delete.
-    Disruption: the host's network pauses, remote sessions may drop.
-    Takes about 33 s.
     [ OK ]  credentials     token of service account calico-system/calico-node, valid until TIME  SECONDS
     [ 1/11] release         C:\Program Files\calicoctl-win, C:\CalicoWindows  SECONDS
     [ 2/11] files           calico-kube-config, config.ps1, nodename and 5 more  SECONDS
@@ -115,19 +115,18 @@ fn the_first_steps_install_check_and_uninstall() {
     assert_eq!(status["drift"].as_array().unwrap().len(), 0);
     insta::assert_snapshot!(lab.run("uninstall --purge --yes").exits(0).screen(), @r"
     calicoctl-win VERSION on win-a1: Windows Server 2022 build 20348.2700, containerd 1.7.27
-    ! -   hns-network  External  Overlay, VSID 9999, 192.168.255.0/30, on Ethernet
-    ! -   hns-network  Calico    Overlay, VSID 4096, 192.168.0.0/26, on Ethernet
-    19 more changes; -v lists all.
-
+    Disruption: pods on this node lose their network; the host's pauses, remote sessions may drop.
     On the HNS network Calico, which is deleted:
       SANDBOX_Calico (192.168.0.4) has no container any more, and is deleted
       demo/fluent-bit-7hb2k (192.168.0.3) is deleted; its DaemonSet re-creates it, and it starts when there is a network again
       demo/web-5d8f7c9b6d-4xkzq (192.168.0.5) is evicted by a drain, or loses its network
       demo/web-5d8f7c9b6d-9vlmt (192.168.0.6) is evicted by a drain, or loses its network
-
-    Plan: 0 to create, 0 to update, 21 to delete.
-    Disruption: pods on this node lose their network; the host's pauses, remote sessions may drop.
     Takes about 13 s.
+
+    ! -   hns-network  External  Overlay, VSID 9999, 192.168.255.0/30, on Ethernet
+    ! -   hns-network  Calico    Overlay, VSID 4096, 192.168.0.0/26, on Ethernet
+    19 more changes; -v lists all.
+    Plan: 0 to create, 0 to update, 21 to delete.
     --purge removes for good: C:\ProgramData\calicoctl-win with the records of 1 generation, the stored configs and the logs.
     [WARN]  NotDrained: the pods on this node lose their network: those with a controller are deleted, so that it re-creates them; the others must be deleted by hand
     [ 1/10] cni-conf        C:\Program Files\containerd\cni\conf\10-calico.conf  SECONDS

@@ -82,6 +82,9 @@ fn an_image_has_everything_but_what_is_of_one_machine() {
     [ OK ]  release         Calico v3.32.1, 27 files, 2.44 KiB, sha256 DIGEST ok  SECONDS
     [ OK ]  kubernetes      kubelet.exe of Kubernetes v1.36.2, sha256 DIGEST  SECONDS
     [ OK ]  kubernetes      kube-proxy.exe of Kubernetes v1.36.2, sha256 DIGEST  SECONDS
+    Disruption: none.
+    Takes about 3 s.
+
       +   folder   C:\Program Files\calicoctl-win                    others may only read
       +   folder   C:\Program Files\Kubernetes                       others may only read
       +   release  C:\CalicoWindows                                  release DIGEST
@@ -92,10 +95,7 @@ fn an_image_has_everything_but_what_is_of_one_machine() {
       +   service  CalicoNode                                        disabled, LocalSystem
       +   service  kube-proxy                                        disabled, LocalSystem
       +   service  kubelet                                           disabled, LocalSystem
-
     Plan: 10 to create, 0 to update, 0 to delete.
-    Disruption: none.
-    Takes about 3 s.
     [ 1/3]  release         calicoctl-win, Kubernetes, CalicoWindows  SECONDS
     [ 2/3]  files           calicoctl-win.exe, kube-proxy.exe, kubelet.exe  SECONDS
     [ 3/3]  services        CalicoFelix, CalicoNode, kube-proxy, kubelet  SECONDS

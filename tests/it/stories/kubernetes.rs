@@ -259,13 +259,13 @@ fn a_bare_machine_becomes_a_ready_node_by_one_apply() {
       calicoNetwork.vxlan.vxlanVNI  4096
       kubernetes.nodeName           win-a1
 
+    Disruption: the host's network pauses, remote sessions may drop.
+    Takes about 36 s.
+
     ! +   hns-network  Calico    Overlay, VSID 4096
     ! +   hns-network  External  Overlay, VSID 9999, 192.168.255.0/30
     39 more changes; -v lists all.
-
     Plan: 41 to create, 0 to update, 0 to delete.
-    Disruption: the host's network pauses, remote sessions may drop.
-    Takes about 36 s.
     [ OK ]  credentials     token of service account calico-system/calico-node, valid until TIME  SECONDS
     [ 1/11] release         etc, kubernetes, pki and 7 more  SECONDS
     [ 2/11] files           calico-kube-config, config.ps1, nodename and 11 more  SECONDS

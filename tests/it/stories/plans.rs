@@ -17,13 +17,13 @@ fn a_plan_shows_everything_and_changes_nothing() {
       calicoNetwork.vxlan.vxlanVNI  4096
       kubernetes.nodeName           win-a1
 
+    Disruption: the host's network pauses, remote sessions may drop.
+    Takes about 33 s.
+
     ! +   hns-network  Calico    Overlay, VSID 4096
     ! +   hns-network  External  Overlay, VSID 9999, 192.168.255.0/30
     20 more changes; -v lists all.
-
     Plan: 22 to create, 0 to update, 0 to delete.
-    Disruption: the host's network pauses, remote sessions may drop.
-    Takes about 33 s.
     result: OK (exit 0) changed=false reboot=false
     ");
     let _pending = lab.run("plan --detailed-exitcode").exits(2);

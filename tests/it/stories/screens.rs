@@ -87,10 +87,7 @@ fn a_plan_with_a_changed_vni() {
     Settings:
       calicoNetwork.vxlan.vxlanVNI  4096 -> 5000
 
-    ! -/+ hns-network  Calico  Overlay, VSID 4096, 192.168.0.0/26, on Ethernet ->
-                               Overlay, VSID 5000
-    6 more changes; -v lists all.
-
+    Disruption: pods on this node lose their network.  Drain: needed.
     On the HNS network Calico, which is deleted:
       SANDBOX_Calico
           (192.168.0.4) has no container any more, and is deleted
@@ -100,11 +97,13 @@ fn a_plan_with_a_changed_vni() {
           network
       demo/web-5d8f7c9b6d-9vlmt (192.168.0.6) is evicted by a drain, or loses its
           network
-
-    Plan: 0 to create, 3 to update, 0 to delete, 4 to replace.
-    Disruption: pods on this node lose their network.  Drain: needed.
     Takes about 18 s, plus the time in which pods terminate; Calico's services are
     down for about 18 s of it.
+
+    ! -/+ hns-network  Calico  Overlay, VSID 4096, 192.168.0.0/26, on Ethernet ->
+                               Overlay, VSID 5000
+    6 more changes; -v lists all.
+    Plan: 0 to create, 3 to update, 0 to delete, 4 to replace.
     result: OK (exit 0) changed=false reboot=false
     ");
     let _detail = screen(|| lab.copy(), "plan -v --set calicoNetwork.vxlan.vxlanVNI=5000", 0);
@@ -232,10 +231,8 @@ fn a_change_that_is_rolled_back() {
 fn a_removal() {
     let lab = Lab::installed();
     insta::assert_snapshot!(screen(|| lab.copy(), "uninstall -n --drain", 0), @r"
-    ! -   hns-network  External  Overlay, VSID 9999, 192.168.255.0/30, on Ethernet
-    ! -   hns-network  Calico    Overlay, VSID 4096, 192.168.0.0/26, on Ethernet
-    19 more changes; -v lists all.
-
+    Disruption: pods on this node lose their network; the host's pauses, remote
+    sessions may drop.
     On the HNS network Calico, which is deleted:
       SANDBOX_Calico
           (192.168.0.4) has no container any more, and is deleted
@@ -245,11 +242,12 @@ fn a_removal() {
           network
       demo/web-5d8f7c9b6d-9vlmt (192.168.0.6) is evicted by a drain, or loses its
           network
-
-    Plan: 0 to create, 0 to update, 21 to delete.
-    Disruption: pods on this node lose their network; the host's pauses, remote
-    sessions may drop.
     Takes about 13 s.
+
+    ! -   hns-network  External  Overlay, VSID 9999, 192.168.255.0/30, on Ethernet
+    ! -   hns-network  Calico    Overlay, VSID 4096, 192.168.0.0/26, on Ethernet
+    19 more changes; -v lists all.
+    Plan: 0 to create, 0 to update, 21 to delete.
     Drain of win-a1: 2 pods to evict.
       - demo/web-5d8f7c9b6d-4xkzq
       - demo/web-5d8f7c9b6d-9vlmt
@@ -282,12 +280,12 @@ fn an_upgrade_and_what_is_remembered_of_it() {
     Settings:
       calico.version  v3.32.1 -> v3.33.0
 
-    10 changes; -v lists all.
-
-    Plan: 3 to create, 5 to update, 0 to delete, 2 to replace.
     Disruption: Calico's services restart.
     TCP connections of pods may be reset, because Felix restarts.
     Takes about 8 s; Calico's services are down for about 8 s of it.
+
+    10 changes; -v lists all.
+    Plan: 3 to create, 5 to update, 0 to delete, 2 to replace.
     result: OK (exit 0) changed=false reboot=false
     ");
     let _done = lab.run("upgrade -y --release v3.33.0").exits(0);
@@ -444,8 +442,6 @@ fn the_result_of_an_install() {
     let lab = Lab::node();
     insta::assert_snapshot!(from(&screen(|| lab.copy(), "install -y", 0), "Plan:"), @r"
     Plan: 22 to create, 0 to update, 0 to delete.
-    Disruption: the host's network pauses, remote sessions may drop.
-    Takes about 33 s.
     [ OK ]  credentials     token of service account  SECONDS
                             calico-system/calico-node, valid until
                             TIME
