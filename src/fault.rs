@@ -34,6 +34,8 @@ pub enum Exit {
     Interrupted,
     UntrustedFile,
     NotFound,
+    FileExists,
+    InUse,
     Usage,
     Cancelled,
     RebootStarted,
@@ -41,7 +43,7 @@ pub enum Exit {
 }
 
 /// Class, process exit code, name and meaning, in the order of the numbers.
-const TABLE: [(Exit, i32, &str, &str); 29] = [
+const TABLE: [(Exit, i32, &str, &str); 31] = [
     (Exit::Ok, 0, "OK", "success, or nothing to do"),
     (Exit::Failed, 1, "FAILED", "failed for a reason that has no code of its own"),
     (Exit::ChangesPending, 2, "CHANGES_PENDING", "changes are pending (only with --detailed-exitcode)"),
@@ -65,7 +67,12 @@ const TABLE: [(Exit, i32, &str, &str); 29] = [
         "the node did not become healthy in time after a change, or a probe of `verify` failed",
     ),
     (Exit::Unhealthy, 12, "UNHEALTHY", "installed, but not healthy"),
-    (Exit::Conflict, 13, "CONFLICT", "something else owns Calico on this node, or a file to write exists"),
+    (
+        Exit::Conflict,
+        13,
+        "CONFLICT",
+        "something else owns Calico on this node, or an item that the command would change",
+    ),
     (Exit::Busy, 14, "BUSY", "another run holds the lock"),
     (Exit::Unsupported, 15, "UNSUPPORTED", "this Windows build, platform or combination is not supported"),
     (Exit::NotInstalled, 16, "NOT_INSTALLED", "calicoctl-win did not install Calico on this node"),
@@ -92,6 +99,8 @@ const TABLE: [(Exit, i32, &str, &str); 29] = [
         "accounts other than administrators can write to a file or folder that this command trusts",
     ),
     (Exit::NotFound, 24, "NOT_FOUND", "the run, generation, trial or network that the command is about does not exist"),
+    (Exit::FileExists, 25, "FILE_EXISTS", "a file that the command would write exists already"),
+    (Exit::InUse, 26, "IN_USE", "pods, a service or another program use what the change would replace"),
     (Exit::Usage, 64, "USAGE", "the command line is not valid"),
     (Exit::Cancelled, 130, "CANCELLED", "cancelled; `error.state` describes the state of the node"),
     (Exit::RebootStarted, 1641, "REBOOT_STARTED", "success; Windows is restarting"),

@@ -325,7 +325,7 @@ fn twice(cluster: &Cluster, name: &str) -> Result<Option<World>> {
 /// The error for a change that would keep pods attached.
 pub fn still_attached(who: &[String], state: &str) -> Error {
     let what = format!("pods are attached to the HNS network that this change replaces; {state}");
-    Fault::new(Exit::Conflict, "PodsAttached", what)
+    Fault::new(Exit::InUse, "PodsAttached", what)
         .hint("delete these pods or end these containers, then run the command again")
         .because(Error::msg(who.join("\n")))
 }

@@ -118,7 +118,9 @@ pub(super) fn await_closed(node: &mut dyn Node, steps: &[Step], events: Sink) ->
         })?;
         closed.map_err(|_| {
             let what = format!("{holds}, and Windows replaces no folder with an open file in it");
-            Fault::new(Exit::Conflict, "FileInUse", what)
+            Fault::new(Exit::InUse, "FileInUse", what)
+                // That program may close it.
+                .retryable(true)
                 .hint("stop that program, run this again, and start it afterwards")
         })?;
     }

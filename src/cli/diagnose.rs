@@ -122,7 +122,7 @@ pub(crate) fn run(args: &Diagnose, app: &mut App) -> Result<Ending> {
     };
     let file = opened.map_err(|cause| {
         let (exit, id) = match cause.kind() {
-            ErrorKind::AlreadyExists => (Exit::Conflict, "FileExists"),
+            ErrorKind::AlreadyExists => (Exit::FileExists, "FileExists"),
             _ => (Exit::Failed, "DiagnosisNotWritten"),
         };
         let fault = Fault::new(exit, id, format!("cannot write {}", path.display()))

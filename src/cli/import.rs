@@ -1,6 +1,7 @@
 //! `config import`: creates a config from an installation by upstream's scripts.
 
 use std::fs::File;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -68,9 +69,13 @@ fn not_all_read(imported: &Imported, name: &str) -> anyhow::Error {
 /// Writes a file that must not exist yet.
 pub(super) fn write_new(file: &Path, text: &str) -> Result<()> {
     let mut new = File::create_new(file).map_err(|error| {
-        let fault = Fault::new(Exit::Conflict, "FileExists", format!("cannot write {}", file.display()))
-            .hint("an existing file is never overwritten: choose another name or move it away");
-        anyhow::Error::new(error).context(fault)
+        let what = format!("cannot write {}", file.display());
+        if error.kind() != ErrorKind::AlreadyExists {
+            return anyhow::Error::new(error).context(what);
+        }
+        Fault::new(Exit::FileExists, "FileExists", what)
+            .hint("an existing file is never overwritten: choose another name or move it away")
+            .because(error)
     })?;
     std::io::Write::write_all(&mut new, text.as_bytes()).with_context(|| format!("write {}", file.display()))
 }

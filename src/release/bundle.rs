@@ -156,7 +156,7 @@ pub fn check_new(to: &Path) -> Result<(), Fault> {
     if !to.exists() {
         return Ok(());
     }
-    Err(Fault::new(Exit::Conflict, "FileExists", format!("{} exists already", to.display()))
+    Err(Fault::new(Exit::FileExists, "FileExists", format!("{} exists already", to.display()))
         .hint("remove it, or name another file: --out FILE"))
 }
 

@@ -168,7 +168,7 @@ pub(crate) fn fetch(out: &Path, app: &mut App) -> Result<Ending> {
 /// Writes a file: to a Windows path on the node, with its access list, else to this machine.
 fn write(node: Option<&mut (dyn Node + 'static)>, folder: &Path, name: &str, bytes: &[u8]) -> Result<()> {
     let exists = |file: &Path| {
-        Fault::new(Exit::Conflict, "FileExists", format!("{} is there already", file.display()))
+        Fault::new(Exit::FileExists, "FileExists", format!("{} is there already", file.display()))
             .hint("an existing file is never overwritten: choose another folder or move it away")
     };
     let on_node = folder.to_str().and_then(|text| text.parse::<WinPath>().ok());

@@ -35,5 +35,5 @@ pub(crate) fn refuse_files_in_use(node: &dyn Node, steps: &[Step], target: &Targ
         )
     };
     let what = format!("the service {service} runs {path}, and {root} is about to be replaced");
-    Err(Fault::new(Exit::Conflict, "FolderInUseByService", what).hint(hint).into())
+    Err(Fault::new(Exit::InUse, "FolderInUseByService", what).hint(hint).into())
 }

@@ -35,12 +35,12 @@ pub const NOT_ELEVATED: (i32, &str) = (5, "NOT_ELEVATED");
 pub const RELEASE: (i32, &str) = (6, "RELEASE_INVALID");
 pub const CLUSTER: (i32, &str) = (7, "CLUSTER_UNREACHABLE");
 pub const ROLLED_BACK: (i32, &str) = (9, "FAILED_ROLLED_BACK");
-pub const CONFLICT: (i32, &str) = (13, "CONFLICT");
 pub const BUSY: (i32, &str) = (14, "BUSY");
 pub const UNSUPPORTED: (i32, &str) = (15, "UNSUPPORTED");
 pub const NOT_INSTALLED: (i32, &str) = (16, "NOT_INSTALLED");
 pub const ACCESS: (i32, &str) = (17, "CLUSTER_ACCESS_DENIED");
 pub const AWAY: (i32, &str) = (18, "RELEASE_UNAVAILABLE");
+pub const IN_USE: (i32, &str) = (26, "IN_USE");
 pub const USAGE: (i32, &str) = (64, "USAGE");
 
 const fn case(name: &'static str, words: &'static str, exit: (i32, &'static str), id: &'static str) -> Case {

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::{CONFIG, CONFLICT, Case, FAILED, NOT_ELEVATED, PREFLIGHT, ROLLED_BACK, UNSUPPORTED, case, screens};
+use super::{CONFIG, Case, FAILED, IN_USE, NOT_ELEVATED, PREFLIGHT, ROLLED_BACK, UNSUPPORTED, case, screens};
 use crate::lab::Lab;
 
 fn on(case: Case, from: &str, to: &str) -> String {
@@ -196,7 +196,7 @@ fn files_that_other_programs_have_open_are_not_changed() {
         screens(&[case("open in an editor", "install -y", ROLLED_BACK, "FileInUse")], |lab| {
             lab.edit_yaml(|text| format!("{text}{open}"));
         }),
-        screens(&[case("a running program in our folder", "install -y", CONFLICT, "FolderInUseByService")], |lab| {
+        screens(&[case("a running program in our folder", "install -y", IN_USE, "FolderInUseByService")], |lab| {
             lab.edit_yaml(|text| text.replace("services:\n", other));
             fs::create_dir_all(lab.on_node("C/CalicoWindows")).unwrap();
             fs::write(lab.on_node("C/CalicoWindows/x.exe"), "another product").unwrap();

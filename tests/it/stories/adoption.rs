@@ -249,8 +249,9 @@ fn a_kubelet_that_runs_from_calicos_folder_keeps_working() {
     });
     let before = lab.picture_without_state();
     for words in ["plan -o json", "install -y -o json"] {
-        let refused = lab.run(words).exits(13).json();
+        let refused = lab.run(words).exits(26).json();
         assert_eq!(refused["error"]["id"], "FolderInUseByService", "{refused}");
+        assert_eq!(refused["error"]["retryable"], false, "{refused}");
         assert!(refused["error"]["what"].as_str().unwrap().contains("kubelet"), "{refused}");
     }
     lab.picture_without_state().same_as(&before);

@@ -199,7 +199,7 @@ fn a_bundle_is_checked_on_arrival_and_never_overwritten() {
     let node = with_internet();
     let bundle = made(&node, "-c node.yaml");
     let before = fs::read(&bundle).unwrap();
-    let again = node.run("release bundle -c node.yaml --out bundle.zip -o json").exits(13).json();
+    let again = node.run("release bundle -c node.yaml --out bundle.zip -o json").exits(25).json();
     assert_eq!(again["error"]["id"], "FileExists");
     assert!(before == fs::read(&bundle).unwrap());
     let would = node.run("release bundle -c node.yaml --out other.zip --dry-run").exits(0);

@@ -266,7 +266,7 @@ fn credentials_are_fetched_for_a_node_that_does_not_exist_yet() {
     let claims = claims(kubeconfig["users"][0]["user"]["token"].as_str().unwrap());
     assert_eq!(claims["sub"], "system:serviceaccount:calico-system:calico-node");
     lab.picture().same_as(&before);
-    let again = lab.run("credentials fetch --out got -o json").exits(13).json();
+    let again = lab.run("credentials fetch --out got -o json").exits(25).json();
     assert_eq!(again["error"]["id"], "FileExists");
 
     // The result is a kubeconfig that a node can be configured with.

@@ -98,7 +98,7 @@ fn a_healthy_node_has_nothing_wrong_and_everything_is_collected() {
     for other in ["<script", "<link", "<style src", " href=", "url(", "@import", " src="] {
         assert!(!page.contains(other), "{other}");
     }
-    let again = lab.run("diagnose --out node.zip -o json").exits(13).json();
+    let again = lab.run("diagnose --out node.zip -o json").exits(25).json();
     assert_eq!((&again["error"]["id"], &again["changed"]), (&json!("FileExists"), &json!(false)), "{again:#}");
 }
 

@@ -203,7 +203,7 @@ fn the_document_is_printed_or_written_to_a_new_file() {
     assert_eq!(printed.stderr, "");
     let _written = lab.bare("config import config.ps1 --out node.yaml").exits(0);
     assert_eq!(fs::read_to_string(lab.path("node.yaml")).unwrap(), printed.stdout);
-    let there = lab.bare("config import config.ps1 --out node.yaml -o json").exits(13).json();
+    let there = lab.bare("config import config.ps1 --out node.yaml -o json").exits(25).json();
     assert_eq!(there["error"]["id"], "FileExists");
     let document = lab.bare("config import config.ps1 -o json").exits(0).json();
     assert_eq!(document["kind"], "ConfigImport");

@@ -190,8 +190,11 @@ fn variables_are_read_as_scripts_write_them() {
 fn a_config_is_created_checked_and_shown() {
     let lab = Lab::node();
     let _made = lab.bare("config init node.yaml").exits(0);
-    let again = lab.bare("config init node.yaml -o json").exits(13).json();
+    let again = lab.bare("config init node.yaml -o json").exits(25).json();
     assert_eq!(again["error"]["id"], "FileExists");
+    assert_eq!((&again["exit_name"], &again["error"]["retryable"]), (&"FILE_EXISTS".into(), &false.into()));
+    let no_folder = lab.bare("config init none/node.yaml -o json").exits(1).json();
+    assert_eq!((&no_folder["error"]["id"], &no_folder["changed"]), (&"Failed".into(), &false.into()), "{no_folder:#}");
     assert_eq!(lab.bare("config init").exits(0).stdout, std::fs::read_to_string(lab.path("node.yaml")).unwrap());
     let _every = lab.bare("config init --full full.yaml").exits(0);
     let lines = |name: &str| std::fs::read_to_string(lab.path(name)).unwrap().lines().count();

@@ -84,13 +84,14 @@ fn a_log_that_others_read_stops_an_upgrade_before_the_services_stop() {
     lab.edit_yaml(|yaml| format!("{yaml}{held}\n"));
     let before = stands(&lab);
     for words in ["upgrade -y --release v3.33.0", "uninstall -y"] {
-        let refused = lab.run(&format!("{words} -o ndjson")).exits(13).ndjson();
+        let refused = lab.run(&format!("{words} -o ndjson")).exits(26).ndjson();
         let result = refused.last().unwrap();
         assert_eq!(
             (&result["error"]["id"], &result["rolled_back"]),
             (&json!("FileInUse"), &json!(false)),
             "{result:#}"
         );
+        assert_eq!((&result["exit_name"], &result["error"]["retryable"]), (&json!("IN_USE"), &json!(true)));
         let told = r"fluent-bit.exe (process 4312) has C:\CalicoWindows\logs\calico-felix.log open";
         assert!(result["error"].to_string().contains(&told.replace('\\', r"\\")), "{result:#}");
         assert!(refused.iter().all(|event| event["phase"]["id"] != "services-stop"), "{words}: {refused:#?}");

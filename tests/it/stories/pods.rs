@@ -136,8 +136,9 @@ fn an_unknown_container_stops_the_change_before_the_cordon() {
     let lab = Lab::installed();
     strangers_container(&lab);
     let before = lab.picture_without_state();
-    let refused = lab.run(&format!("{VNI} -o json")).exits(13).json();
+    let refused = lab.run(&format!("{VNI} -o json")).exits(26).json();
     assert_eq!((&refused["error"]["id"], &refused["changed"]), (&json!("PodsAttached"), &json!(false)), "{refused:#}");
+    assert_eq!((&refused["exit_name"], &refused["error"]["retryable"]), (&json!("IN_USE"), &json!(false)));
     assert!(refused["error"].to_string().contains("by-hand_Calico (192.168.0.60)"), "{refused:#}");
     lab.picture_without_state().same_as(&before);
     assert_eq!((pods(&lab).len(), cordoned(&lab), vsid(&lab)), (3, false, Some(4096)));
@@ -202,7 +203,7 @@ fn an_uninstall_shows_the_pods_and_detaches_them_before_anything_is_removed() {
 
     strangers_container(&unknown);
     let before = unknown.picture_without_state();
-    let refused = unknown.run("uninstall -y --drain -o json").exits(13).json();
+    let refused = unknown.run("uninstall -y --drain -o json").exits(26).json();
     assert_eq!(refused["error"]["id"], "PodsAttached", "{refused:#}");
     unknown.picture_without_state().same_as(&before);
     assert!(!cordoned(&unknown));
