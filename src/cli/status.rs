@@ -240,7 +240,7 @@ fn text(status: &NodeStatus, app: &App) -> String {
     }
     if let Some(VerifyLeft { run, since, command }) = &status.verify_left {
         let what =
-            format!("verify was interrupted (run {run}, since {since:.0}): its pods may still be in the cluster");
+            format!("verify was interrupted (run {run}), {}: its pods may still be in the cluster", at(*since));
         text.push_str(&format!("! {what}\n    {command}\n"));
     }
     let end_it = given_up.map(|command| format!("End it: {command}"));
