@@ -29,7 +29,7 @@ fn show(app: &mut App) -> Result<Ending> {
     let services = service_status::our_services(&*node)?;
     let line = |service: &ServiceStatus| {
         let why = service.failure.as_ref().map_or_else(String::new, |why| format!("\n  {why}"));
-        let line = format!("{:<12} {:<8} {}", service.name, service.state, service_status::detail(service));
+        let line = format!("{:<12} {:<8} {}", service.name, service.state, service_status::row(service));
         format!("{}{why}", line.trim_end())
     };
     let text: Vec<String> = services.iter().map(line).collect();

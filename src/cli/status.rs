@@ -18,7 +18,7 @@ use crate::run::Ending;
 use crate::run::app::App;
 use crate::run::node_status::measure;
 use crate::run::records;
-use crate::run::service_status::detail;
+use crate::run::service_status::row;
 use crate::run::unrecorded;
 use crate::run::verdict::{NOT_STARTED, WITHDRAWN, no_new_pods, only_mixed_vni, settled, to_vni_of_cluster};
 use crate::values::joined;
@@ -182,7 +182,7 @@ fn text(status: &NodeStatus, app: &App) -> String {
     // A service that is absent and required is shown.
     let told = |service: &&ServiceStatus| service.state != "Absent" || status.generation.is_some();
     for service in status.services.iter().filter(told) {
-        table.add_row([service.name.clone(), service.state.clone(), detail(service)]);
+        table.add_row([service.name.clone(), service.state.clone(), row(service)]);
     }
     for network in &status.networks {
         let vsid = network.vsid.map(|vsid| format!("VSID {vsid}"));
@@ -239,8 +239,7 @@ fn text(status: &NodeStatus, app: &App) -> String {
         text.push_str(&format!("! NOT confirmed: reverts to generation {} {when}\n", trial.from));
     }
     if let Some(VerifyLeft { run, since, command }) = &status.verify_left {
-        let what =
-            format!("verify was interrupted (run {run}), {}: its pods may still be in the cluster", at(*since));
+        let what = format!("verify was interrupted (run {run}), {}: its pods may still be in the cluster", at(*since));
         text.push_str(&format!("! {what}\n    {command}\n"));
     }
     let end_it = given_up.map(|command| format!("End it: {command}"));

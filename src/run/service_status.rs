@@ -9,6 +9,8 @@ use crate::item::{Id, State};
 use crate::node::{Node, ServiceState};
 use crate::plan::order::SERVICES;
 use crate::report::document::ServiceStatus;
+use crate::report::time;
+use crate::values::joined;
 
 /// Returns Calico's services, and kubelet and kube-proxy if this program runs them.
 pub(crate) fn our_services(node: &dyn Node) -> Result<Vec<ServiceStatus>> {
@@ -54,8 +56,21 @@ pub(crate) fn service(node: &dyn Node, name: &str) -> Result<ServiceStatus> {
     })
 }
 
-/// Returns details of a service besides its state: `pid 4321, 3 restarts, …`.
+/// Returns details of a service besides its state, for a document: `pid 4321, 3 restarts, …`.
 pub(crate) fn detail(service: &ServiceStatus) -> String {
+    joined(parts(service), ", ")
+}
+
+/// The same for the screen, with the local time since when it runs.
+pub(crate) fn row(service: &ServiceStatus) -> String {
+    let mut parts = parts(service);
+    if let Some(since) = service.since.filter(|_| service.pid.is_some()) {
+        parts.insert(1, format!("since {}", time::since(since)));
+    }
+    joined(parts, ", ")
+}
+
+fn parts(service: &ServiceStatus) -> Vec<String> {
     let mut parts: Vec<String> = service.pid.iter().map(|pid| format!("pid {pid}")).collect();
     match service.restarts {
         Some(1) => parts.push("1 restart".into()),
@@ -71,5 +86,5 @@ pub(crate) fn detail(service: &ServiceStatus) -> String {
     } else if service.not_ready.is_some() {
         parts.push("not ready".into());
     }
-    parts.join(", ")
+    parts
 }

@@ -186,7 +186,7 @@ mod tests {
 
     use tempfile::TempDir;
 
-    use super::super::service_status::{detail, service};
+    use super::super::service_status::{detail, row, service};
     use super::*;
     use crate::item::{Service, StartType};
     use crate::node::STATE_DIR;
@@ -267,6 +267,10 @@ mod tests {
         insta::assert_snapshot!(detail(&service), @"pid 4000, 5 restarts, waits for CalicoNode to bring up the network (12 s of 900 s)");
         insta::assert_snapshot!(reasons.join("\n"), @"CalicoFelix waits for CalicoNode to bring up the network (12 s of 900 s)");
         assert_eq!(service.since.unwrap().to_string(), "2026-01-02T15:04:05Z");
+        // The screen has that time as it is here.
+        let shown = row(&service);
+        let after = shown.strip_prefix("pid 4000, since 2026-01-0").and_then(|rest| rest.split_once(" ago), "));
+        assert!(after.is_some_and(|(_, rest)| rest.starts_with("5 restarts, waits for ")), "{shown}");
     }
 
     /// Defect B2: it is not visible that Felix crashes repeatedly.

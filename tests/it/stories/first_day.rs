@@ -98,8 +98,8 @@ fn the_first_steps_install_check_and_uninstall() {
     insta::assert_snapshot!(lab.run("status").exits(0).screen(), @r"
     OVERALL: HEALTHY   win-a1   Calico v3.32.1 (vxlan)   generation 1
      COMPONENT     STATE       DETAIL
-     CalicoNode    Running     pid 4000
-     CalicoFelix   Running     pid 4004
+     CalicoNode    Running     pid 4000, since TIME
+     CalicoFelix   Running     pid 4004, since TIME
      HNS Calico    Overlay     VSID 4096, management IP 10.20.0.21
      HNS External  Overlay     VSID 9999, management IP 10.20.0.21
      HNS nat       NAT

@@ -292,10 +292,10 @@ fn a_bare_machine_becomes_a_ready_node_by_one_apply() {
     insta::assert_snapshot!(lab.run("status").exits(0).screen(), @r"
     OVERALL: HEALTHY   win-a1   Calico v3.32.1 (vxlan)   generation 1
      COMPONENT     STATE       DETAIL
-     CalicoNode    Running     pid 4004
-     CalicoFelix   Running     pid 4012
-     kubelet       Running     pid 4000
-     kube-proxy    Running     pid 4020
+     CalicoNode    Running     pid 4004, since TIME
+     CalicoFelix   Running     pid 4012, since TIME
+     kubelet       Running     pid 4000, since TIME
+     kube-proxy    Running     pid 4020, since TIME
      HNS Calico    Overlay     VSID 4096, management IP 10.20.0.21
      HNS External  Overlay     VSID 9999, management IP 10.20.0.21
      HNS nat       NAT

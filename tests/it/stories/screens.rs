@@ -115,8 +115,8 @@ fn the_status_of_an_installed_node() {
     insta::assert_snapshot!(screen(|| lab.copy(), "status", 0), @r"
     OVERALL: HEALTHY   win-a1   Calico v3.32.1 (vxlan)   generation 1
      COMPONENT     STATE       DETAIL
-     CalicoNode    Running     pid 4000
-     CalicoFelix   Running     pid 4004
+     CalicoNode    Running     pid 4000, since TIME
+     CalicoFelix   Running     pid 4004, since TIME
      HNS Calico    Overlay     VSID 4096, management IP 10.20.0.21
      HNS External  Overlay     VSID 9999, management IP 10.20.0.21
      HNS nat       NAT
@@ -170,7 +170,7 @@ fn an_interrupted_run_and_its_end() {
       at step 5 of 6: running CalicoFelix
         calicoctl-win resume --sandbox node
      COMPONENT     STATE       DETAIL
-     CalicoNode    Running     pid 4000
+     CalicoNode    Running     pid 4000, since TIME
      CalicoFelix   Stopped
      HNS Calico    Overlay     VSID 4096, management IP 10.20.0.21
      HNS External  Overlay     VSID 9999, management IP 10.20.0.21
