@@ -40,10 +40,10 @@ use std::time::SystemTime;
 use anyhow::Result;
 use clap_complete::CompleteEnv;
 
-use crate::cluster::EXEC_PLUGIN;
+use crate::cluster::{self as api, EXEC_PLUGIN};
 use crate::fault::{Exit, Fault};
 use crate::report::document::RunResult;
-use crate::report::reporter::{Format, Reporter};
+use crate::report::reporter::{self, Format, Reporter};
 use crate::report::stdout_queue;
 use crate::run::app::{self, App};
 use crate::run::change::ChangeRequest;
@@ -83,6 +83,9 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
         dsc::fix(&mut cli.global);
     }
     let style = cli.global.style();
+    if cli.global.verbose > 1 {
+        api::show_requests(reporter::request);
+    }
     // Before anything asks for the time.
     if let Err(fault) = clock::check(SystemTime::now()) {
         return clock::refused(style, fault);

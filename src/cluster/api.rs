@@ -565,6 +565,31 @@ impl Api {
     }
 }
 
+/// What shows each request, with `-vv`.
+static SHOWN_BY: OnceLock<fn(&str)> = OnceLock::new();
+
+/// From now on shows each request of this process when its response begins, or nobody waits for it any more: method,
+/// path, status and time. Never its query, its headers or a body, which may have a secret.
+pub fn show_requests(show: fn(&str)) {
+    let _only_once = SHOWN_BY.set(show);
+}
+
+/// A request in progress. It is shown when this is dropped, so a request that is given up is shown too.
+struct Asked<'a> {
+    call: &'a Call,
+    since: Instant,
+    status: Option<u16>,
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        if let Some(show) = SHOWN_BY.get() {
+            let status = self.status.map_or_else(|| "no response".into(), |status| status.to_string());
+            show(&format!("{}: {status} in {} ms", self.call.name(), self.since.elapsed().as_millis()));
+        }
+    }
+}
+
 /// Makes a request whose response is streamed.
 pub(super) async fn send(client: &Client, call: &Call) -> Result<Response<Body>, kube::Error> {
     let mut request = Request::builder()
@@ -576,7 +601,11 @@ pub(super) async fn send(client: &Client, call: &Call) -> Result<Response<Body>,
         request = request.header(header::CONTENT_TYPE, call.content_type);
     }
     let body = call.body.clone().map_or_else(Body::empty, Body::from);
-    client.send(request.body(body).map_err(kube::Error::HttpError)?).await
+    let request = request.body(body).map_err(kube::Error::HttpError)?;
+    let mut asked = Asked { call, since: Instant::now(), status: None };
+    let response = client.send(request).await?;
+    asked.status = Some(response.status().as_u16());
+    Ok(response)
 }
 
 fn read<T: DeserializeOwned>(call: &Call, answer: &Answer) -> Result<T, Failure> {

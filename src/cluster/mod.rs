@@ -48,7 +48,7 @@ use serde::de::DeserializeOwned;
 use tokio::runtime::Runtime;
 
 pub use self::access::{Needs, fleet_manifest, login_manifest, manifest as rights_manifest, renewal_manifest};
-pub use self::api::{path, query};
+pub use self::api::{path, query, show_requests};
 pub use self::cleanup::Released;
 pub use self::credentials::{Issued, TOKEN_SECRET, TokenFrom, renewal_forbidden};
 pub use self::drain::{DrainOptions, DrainPlan, Remaining};

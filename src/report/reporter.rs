@@ -555,6 +555,15 @@ impl Reporter {
     }
 }
 
+/// Prints a request to the API server for `-vv`: on stderr, so that what goes to stdout is the same.
+pub fn request(line: &str) {
+    wait_for_the_end_elsewhere();
+    let mut errors = std::io::stderr();
+    // Over a bar, which is drawn again below.
+    let begin = if errors.is_terminal() && screen::has_sequences() { "\r\u{1b}[K" } else { "" };
+    let _session_may_be_gone = writeln!(errors, "{begin}{}", text::harmless(line));
+}
+
 /// Prints a line for the engine of DSC, which reads these from stderr.
 fn dsc_line(level: &str, message: &str) {
     let _closed_pipe_is_no_failure = writeln!(std::io::stderr(), "{}", json!({ level: message }));

@@ -133,7 +133,7 @@ pub struct Global {
     /// How exit codes are numbered
     #[arg(long, global = true, value_enum, default_value = "native", env = "CALICO_WIN_EXIT_CODES")]
     pub exit_codes: ExitCodes,
-    /// Show more details
+    /// Show more details; `-vv` also each request to the API server, on stderr
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
     /// Show only what failed, and the result

@@ -561,7 +561,7 @@ fn no_secret_of_a_kubeconfig_is_shown_when_it_does_not_work() {
             .into_iter()
             .enumerate()
         {
-            let words = format!("{words} --kubeconfig bad.yaml --set transport.retries=0 -v");
+            let words = format!("{words} --kubeconfig bad.yaml --set transport.retries=0 -vv");
             let _refused = planted.run("", &words, FORMATS[at % FORMATS.len()]);
         }
         let _refused = planted.run(

@@ -218,3 +218,21 @@ fn waiting_for_health_is_not_satisfied_by_a_run_in_progress() {
     let busy = lab.run("install -y -o json").exits(14).json();
     assert_eq!(busy["exit_name"], "BUSY", "{busy:#}");
 }
+
+/// With `-vv` on stderr, whatever the format, and also if there is no response.
+#[test]
+fn each_request_to_the_api_server_is_shown_when_asked_twice_for_more() {
+    let lab = Lab::installed();
+    for words in ["status", "status -o json"] {
+        let [less, more] = ["-v", "-vv"].map(|flag| lab.run(&format!("{words} {flag}")).exits(0));
+        assert_eq!(less.stderr, "", "{less}");
+        let asked = |start: &str| {
+            let line = more.stderr.lines().find(|line| line.starts_with(start)).unwrap_or_else(|| panic!("{more}"));
+            assert!(line.ends_with(" ms"), "{more}");
+        };
+        asked("GET /api/v1/nodes/win-a1: 200 in ");
+        assert!(!more.stderr.contains('?') && !more.stdout.contains("GET /"), "neither a query nor on stdout: {more}");
+    }
+    let silent = lab.fails_at("api down", "status -vv").stderr;
+    assert!(silent.lines().any(|line| line.starts_with("GET /") && line.contains(": no response in ")), "{silent}");
+}
