@@ -15,11 +15,12 @@ use super::waits::{LOOK, await_item, since, unseen_network};
 use crate::calico::{kube_proxy, networks, registry};
 use crate::fault::{Exit, Fault};
 use crate::item::{Id, State, Tree};
-use crate::node::{Node, Put};
+use crate::node::{Node, Put, limits};
 use crate::plan::diff::diff;
 use crate::plan::order::{NODE_SERVICE, phase};
 use crate::plan::{Owned, Step, Target};
 use crate::report::event::{Event, Sink};
+use crate::report::time;
 use crate::values::WinPath;
 use crate::wait::Wait;
 
@@ -470,7 +471,12 @@ fn doing(step: &Step) -> Option<String> {
         Step::Put { .. } => "changing",
         Step::Await { .. } | Step::Drain { .. } => return None,
     };
-    Some(format!("{verb} {name}"))
+    let limit = match step {
+        Step::Put { id, after, .. } => limits::of(id, after.is_none()),
+        _ => None,
+    };
+    let limit = limit.map_or_else(String::new, |limit| format!(" (limit {})", time::minutes(limit.as_secs())));
+    Some(format!("{verb} {name}{limit}"))
 }
 
 /// What a phase did, in one line.

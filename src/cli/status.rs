@@ -193,7 +193,7 @@ fn text(status: &NodeStatus, app: &App) -> String {
     }
     for name in status.drift.iter().filter_map(|id| id.strip_prefix("hns-network ")) {
         if !status.networks.iter().any(|network| network.name == name) {
-            table.add_row([format!("HNS {name}"), "missing".into(), String::new()]);
+            table.add_row([format!("HNS {name}"), "Missing".into(), String::new()]);
         }
     }
     if let Some(peers) = &status.bgp_sessions {

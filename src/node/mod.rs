@@ -7,6 +7,7 @@ pub mod event_log;
 pub mod files;
 pub mod firewall;
 pub mod hns;
+pub mod limits;
 pub mod probe;
 pub mod program;
 pub mod record;

@@ -21,6 +21,7 @@ use crate::fault::{Exit, Fault};
 use crate::item::{Network, State};
 use crate::node::NetworkDetails;
 use crate::node::hns::{self, Endpoint, KnownNetwork, Pods, Reaction, Refusal, With};
+use crate::node::limits::NETWORK_DELETED;
 use crate::node::win32::{self, refused};
 
 mod hcn;
@@ -28,8 +29,7 @@ mod hcn;
 /// How long a call of HNS may take. Calls cannot be cancelled, and some were seen never to return.
 const CALL_LIMIT: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 30 });
 const CHANGE_LIMIT: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 120 });
-/// How long all deletions for one network may take together: the CNI plugin waits for the lock meanwhile.
-const DELETE_LIMIT: Duration = Duration::from_secs(if cfg!(test) { 4 } else { 300 });
+const DELETE_LIMIT: Duration = if cfg!(test) { Duration::from_secs(4) } else { NETWORK_DELETED };
 /// How long creating a network is retried because its adapter has not returned from the last vSwitch, or HNS is busy.
 const CREATE_LIMIT: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 60 });
 /// How long a deleted network may still be listed.

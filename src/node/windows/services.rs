@@ -22,6 +22,7 @@ use crate::calico::agent_config::AgentConfig;
 use crate::calico::services::{SERVICES, is_ours};
 use crate::fault::{Exit, Fault};
 use crate::item::{Service, StartType};
+use crate::node::limits::{SERVICE_STARTS, SERVICE_STOPS};
 use crate::node::win32::{self, refused};
 use crate::node::{Process, Put, STATE_DIR, nssm, recovery, service_log};
 use crate::paths::LOG_DIR;
@@ -30,15 +31,8 @@ use crate::values::WinPath;
 /// How often a wait polls: short compared with anything a service does, and the most that it adds.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A service that is not running by then will not run. Windows itself gives a service's program 30 s for its first
-/// report.
-const START_LIMIT: Duration = Duration::from_secs(180);
-
 /// How long a starting service may make no progress if it announces no longer wait.
 const PROGRESS_LIMIT: Duration = Duration::from_secs(30);
-
-/// A stop that takes longer counts as refused. NSSM and our own services need less than 20 s.
-pub const STOP_LIMIT: Duration = Duration::from_secs(60);
 
 /// How long a deleted name may remain reserved: until everybody has closed the service.
 const DELETE_LIMIT: Duration = Duration::from_secs(10);
@@ -290,7 +284,7 @@ pub fn start(name: &str) -> Result<()> {
     if let Some(process) = process_of(&opened, name)? {
         match status(&opened, name)?.state {
             SERVICE_RUNNING => return Ok(()),
-            SERVICE_STOP_PENDING => stopped(&opened, name, &process, Instant::now(), STOP_LIMIT)?,
+            SERVICE_STOP_PENDING => stopped(&opened, name, &process, Instant::now(), SERVICE_STOPS)?,
             _ => {}
         }
     }
@@ -342,7 +336,7 @@ fn settle(opened: &Opened, name: &str, refusal: Option<u32>, started: SystemTime
         if seen != Some(status.checkpoint) {
             (progress, seen) = (Instant::now(), Some(status.checkpoint));
         }
-        if progress.elapsed() >= status.wait_hint.max(PROGRESS_LIMIT) || begun.elapsed() >= START_LIMIT {
+        if progress.elapsed() >= status.wait_hint.max(PROGRESS_LIMIT) || begun.elapsed() >= SERVICE_STARTS {
             let pid = status.pid.map_or_else(String::new, |pid| format!(" (pid {pid})"));
             let what = format!("start service {name}: still starting after {} s{pid}", begun.elapsed().as_secs());
             return Err(Fault::new(Exit::Failed, "ServiceWillNotStart", what).hint(log_hint(name, started)).into());
@@ -389,7 +383,7 @@ fn log_hint(name: &str, begun: SystemTime) -> String {
 
 /// Stops a service; returns when its process is gone.
 pub fn stop(name: &str) -> Result<()> {
-    stop_within(name, STOP_LIMIT)
+    stop_within(name, SERVICE_STOPS)
 }
 
 /// The same with another limit.

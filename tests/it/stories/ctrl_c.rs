@@ -169,7 +169,7 @@ fn a_terminal_shows_what_a_step_does_and_for_how_long() {
     let mut command = lab.command("uninstall -y --color never --sandbox node");
     command.env("CALICO_WIN_SANDBOX_FAULT", "put hns-network Calico=hang");
     let mut terminal = Terminal::of(&command);
-    terminal.shows("[ 9/10] hns-network     removing HNS network Calico... 1s");
+    terminal.shows("[ 9/10] hns-network     removing HNS network Calico (limit 5 min)... 1s");
     // `status` has the same number.
     let at = lab.run("status -o json").exits(0).json()["run"]["at"].as_str().unwrap().to_owned();
     assert!(at.ends_with("at step 9 of 10: hns-network Calico"), "{at}");

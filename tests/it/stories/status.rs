@@ -26,7 +26,7 @@ fn a_cni_configuration_that_an_interrupted_run_withdrew_is_shown_as_withdrawn() 
     let line = |start: &str| shown.stdout.lines().find(|line| line.trim_start().starts_with(start)).unwrap_or_default();
     let withdrawn = "Withdrawn   withdrawn by the interrupted run; new pods cannot start";
     assert!(line("CNI conf").contains(withdrawn), "{shown}");
-    assert!(line("HNS Calico").contains("missing"), "{shown}");
+    assert!(line("HNS Calico").contains("Missing"), "{shown}");
     assert!(line("CalicoNode").contains("Stopped"), "{shown}");
 
     let status = lab.run("status -o json").exits(12).json();
