@@ -155,10 +155,10 @@ pub fn failure(failure: &Failure) -> String {
     let mut text = format!("error: {}\n", failure.what);
     let (operations, causes) = failure.operations_and_causes();
     for line in causes.iter().flat_map(|cause| cause.lines()) {
-        text.push_str(&format!("  caused by: {line}\n"));
+        text.push_str(&format!("  cause: {line}\n"));
     }
     for operation in operations {
-        text.push_str(&format!("  while trying to: {operation}\n"));
+        text.push_str(&format!("  step: {operation}\n"));
     }
     // A single one is already in the failure.
     for check in failure.checks.iter().filter(|_| failure.checks.len() > 1) {
@@ -166,7 +166,7 @@ pub fn failure(failure: &Failure) -> String {
     }
     text.push_str(&format!("  state: {}\n", failure.state));
     if let Some(hint) = &failure.hint {
-        text.push_str(&format!("  hint: {}\n", hint.replace('\n', "\n        ")));
+        text.push_str(&format!("  fix: {}\n", hint.replace('\n', "\n       ")));
     }
     text.push_str(&format!("  more: calicoctl-win explain {}\n", failure.id));
     text

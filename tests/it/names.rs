@@ -91,9 +91,8 @@ fn no_ids(text: &str) -> Vec<String> {
 /// `--set` and `--unset`.
 fn unknown_fields(text: &str) -> Vec<String> {
     static PLACES: LazyLock<[Regex; 2]> = LazyLock::new(|| {
-        let path = r"([a-zA-Z]\w*(?:\.\w+)*)";
-        [format!(r"(?:^|[^\w.])spec\.{path}"), format!(r"--(?:un)?set[= ]`?(?:spec\.)?([a-z]\w*(?:\.\w+)+)")]
-            .map(|place| Regex::new(&place).expect("it is one"))
+        [r"(?:^|[^\w.])spec\.([a-zA-Z]\w*(?:\.\w+)*)", r"--(?:un)?set[= ]`?(?:spec\.)?([a-z]\w*(?:\.\w+)+)"]
+            .map(|place| Regex::new(place).expect("it is one"))
     });
     let named = PLACES.iter().flat_map(|place| place.captures_iter(text)).map(|found| found.extract::<1>().1[0]);
     named.filter(|path| !is_field(path)).map(|path| format!("there is no field spec.{path}")).collect()

@@ -103,72 +103,72 @@ fn an_invalid_bundle_is_refused_before_anything_is_changed() {
     not there
       error: there is no bundle at none.zip
         state: nothing was changed
-        hint: check the path
+        fix: check the path
     truncated
       error: short.zip: the archive is truncated, or damaged at its end (it does not end like a zip archive)
         state: nothing was changed
-        hint: copy it again: the copy was probably interrupted
+        fix: copy it again: the copy was probably interrupted
     no zip
       error: page.zip is not a zip archive
         state: nothing was changed
-        hint: open it: it may be a page of a proxy or a sign-in page
+        fix: open it: it may be a page of a proxy or a sign-in page
     a release
       error: release.zip: the archive has `CalicoWindows/`, but a bundle has one top folder, calicoctl-win-bundle
         state: nothing was changed
-        hint: use a file that this made: calicoctl-win release bundle --out FILE --sandbox node
+        fix: use a file that this made: calicoctl-win release bundle --out FILE --sandbox node
     damaged
       error: bent.zip: the archive is damaged: entry `calico-windows-v3.32.1.zip`: its CRC is CRC, but CRC is expected
         state: nothing was changed
-        hint: copy it again, and give its SHA-256 with --sha256
+        fix: copy it again, and give its SHA-256 with --sha256
     another file than listed
       error: other-sum.zip: the bundle cannot be used: the SHA-256 of kubelet.exe is DIGEST, and SHA256SUMS says DIGEST
         state: nothing was changed
-        hint: copy it again, or create a new one: calicoctl-win release bundle --out FILE --sandbox node
+        fix: copy it again, or create a new one: calicoctl-win release bundle --out FILE --sandbox node
     another file than said
       error: whole.zip: its SHA-256 is DIGEST, but DIGEST is expected
         state: nothing was changed
-        hint: compare with the digest that `release bundle` printed, and copy the file again
+        fix: compare with the digest that `release bundle` printed, and copy the file again
     no digest
       error: --sha256: `abc` is not a SHA-256: 64 hexadecimal digits
         state: nothing was changed
-        hint: give the 64 digits that the file's publisher names
+        fix: give the 64 digits that the file's publisher names
     another processor
       error: arm64.zip: the bundle is for arm64, and Calico for Windows runs on amd64
         state: nothing was changed
-        hint: use a bundle for this machine's processor
+        fix: use a bundle for this machine's processor
     a newer one
       error: newer.zip: the bundle cannot be used: bundle.json is calicoctl-win/v2 Bundle, which this version does not read
         state: nothing was changed
-        hint: copy it again, or create a new one: calicoctl-win release bundle --out FILE --sandbox node
+        fix: copy it again, or create a new one: calicoctl-win release bundle --out FILE --sandbox node
     a path outside
       error: outside.zip: the archive's entry `calicoctl-win-bundle/../../Windows/evil.dll` is refused: `..` would leave the folder it is extracted to
         state: nothing was changed
-        hint: `release bundle` did not create this file; copy it again from a source that you trust
+        fix: `release bundle` did not create this file; copy it again from a source that you trust
     no release
       error: no-release.zip: the bundle cannot be used: it has no calico-windows-v3.32.1.zip
         state: nothing was changed
-        hint: copy it again, or create a new one: calicoctl-win release bundle --out FILE --sandbox node
+        fix: copy it again, or create a new one: calicoctl-win release bundle --out FILE --sandbox node
     no kubelet
       error: no-kubelet.zip: the bundle cannot be used: it has no kubelet.exe
         state: nothing was changed
-        hint: copy it again, or create a new one: calicoctl-win release bundle --out FILE --sandbox node
+        fix: copy it again, or create a new one: calicoctl-win release bundle --out FILE --sandbox node
     a file that is not listed
       error: unlisted.zip: the bundle cannot be used: it has extra.exe, which is not in SHA256SUMS
         state: nothing was changed
-        hint: copy it again, or create a new one: calicoctl-win release bundle --out FILE --sandbox node
+        fix: copy it again, or create a new one: calicoctl-win release bundle --out FILE --sandbox node
     a listed file is missing
       error: listed.zip: the bundle cannot be used: it has no images.txt, which is in SHA256SUMS
         state: nothing was changed
-        hint: copy it again, or create a new one: calicoctl-win release bundle --out FILE --sandbox node
+        fix: copy it again, or create a new one: calicoctl-win release bundle --out FILE --sandbox node
     no list
       error: no-list.zip: the bundle cannot be used: it has no SHA256SUMS
         state: nothing was changed
-        hint: copy it again, or create a new one: calicoctl-win release bundle --out FILE --sandbox node
+        fix: copy it again, or create a new one: calicoctl-win release bundle --out FILE --sandbox node
     with a release
       error: the argument '--bundle <FILE>' cannot be used with '--release <VERSION|FILE|DIR|URL>'
         state: nothing was changed
-        hint: usage: calicoctl-win install --bundle <FILE>
-              see: calicoctl-win install --help
+        fix: usage: calicoctl-win install --bundle <FILE>
+             see: calicoctl-win install --help
     ");
 }
 
@@ -187,13 +187,13 @@ fn a_bundle_without_the_wanted_kubernetes_is_refused() {
     insta::assert_snapshot!(missing.meets(&lab), @r"
     error: release-only.zip: it has no kubelet and kube-proxy v1.36.2
       state: nothing was changed
-      hint: make the bundle with a config that has spec.kubernetes.node.version: calicoctl-win release bundle -c node.yaml --out FILE --sandbox node
+      fix: make the bundle with a config that has spec.kubernetes.node.version: calicoctl-win release bundle -c node.yaml --out FILE --sandbox node
     ");
     wants("v1.35.0");
     let other = case("another", "apply -c node.yaml -y --bundle whole.zip", RELEASE, "BundleInvalid");
     insta::assert_snapshot!(other.meets(&lab), @r"
     error: whole.zip: it has kubelet and kube-proxy v1.36.2, and the config says v1.35.0
       state: nothing was changed
-      hint: make the bundle with a config that has spec.kubernetes.node.version: calicoctl-win release bundle -c node.yaml --out FILE --sandbox node
+      fix: make the bundle with a config that has spec.kubernetes.node.version: calicoctl-win release bundle -c node.yaml --out FILE --sandbox node
     ");
 }

@@ -43,56 +43,56 @@ fn every_connection_failure_to_the_api_server_has_its_own_error() {
     insta::assert_snapshot!(screens(&cases, |_| ()), @r#"
     down
       error: the API server at https://10.20.0.10:6443 refuses the connection
-        caused by: (the system's own words)
+        cause: (the system's own words)
         state: nothing was changed
-        hint: check that kube-apiserver runs, and the address and port in `server` of the kubeconfig
+        fix: check that kube-apiserver runs, and the address and port in `server` of the kubeconfig
     slow
       error: the API server at https://10.20.0.10:6443 did not answer GET /version within 1 s
         state: nothing was changed
-        hint: a firewall, proxy or VPN may be in the way, or the server is overloaded; --set transport.timeout=2m allows more time
+        fix: a firewall, proxy or VPN may be in the way, or the server is overloaded; --set transport.timeout=2m allows more time
     reset
       error: the API server at https://10.20.0.10:6443 closed the connection during GET /version
-        caused by: peer closed connection without sending TLS close_notify
+        cause: peer closed connection without sending TLS close_notify
         state: nothing was changed
-        hint: a proxy, firewall or load balancer in between may do that, or the server is restarting: try again
+        fix: a proxy, firewall or load balancer in between may do that, or the server is restarting: try again
     closed in the middle
       error: the API server at https://10.20.0.10:6443 closed the connection during GET /apis/crd.projectcalico.org/v1/felixconfigurations/default
-        caused by: peer closed connection without sending TLS close_notify
+        cause: peer closed connection without sending TLS close_notify
         state: nothing was changed
-        hint: a proxy, firewall or load balancer in between may do that, or the server is restarting: try again
+        fix: a proxy, firewall or load balancer in between may do that, or the server is restarting: try again
     plain HTTP
       error: the server at https://10.20.0.10:6443 does not use TLS
-        caused by: received corrupt message of type InvalidContentType
+        cause: received corrupt message of type InvalidContentType
         state: nothing was changed
-        hint: check the port: an API server's is usually 6443 or 443
+        fix: check the port: an API server's is usually 6443 or 443
     TLS 1.1
       error: the API server at https://10.20.0.10:6443 does not support TLS 1.2 or 1.3
-        caused by: received fatal alert: ProtocolVersion
+        cause: received fatal alert: ProtocolVersion
         state: nothing was changed
-        hint: check --tls-min-version of kube-apiserver, or the proxy in front of it
+        fix: check --tls-min-version of kube-apiserver, or the proxy in front of it
     an expired CA
       error: the cluster's CA in the kubeconfig has expired on DATE
         state: nothing was changed
-        hint: renew the cluster's CA and get a new kubeconfig, or correct this machine's clock
+        fix: renew the cluster's CA and get a new kubeconfig, or correct this machine's clock
     an expired certificate
       error: the certificate of the API server at https://10.20.0.10:6443 has expired on DATE
         state: nothing was changed
-        hint: renew it (kubeadm: `kubeadm certs renew apiserver`), or correct this machine's clock
+        fix: renew it (kubeadm: `kubeadm certs renew apiserver`), or correct this machine's clock
     a certificate for another name
       error: the certificate of the API server at https://10.20.0.10:6443 is for other names
-        caused by: invalid peer certificate: certificate not valid for name "10.20.0.10"; certificate is only valid for DnsName("another.example")
+        cause: invalid peer certificate: certificate not valid for name "10.20.0.10"; certificate is only valid for DnsName("another.example")
         state: nothing was changed
-        hint: use one of its names as `server` in the kubeconfig, or as `tls-server-name`
+        fix: use one of its names as `server` in the kubeconfig, or as `tls-server-name`
     self-signed
       error: the certificate of the API server at https://10.20.0.10:6443 is not signed by the trusted CA
-        caused by: invalid peer certificate: UnknownIssuer
+        cause: invalid peer certificate: UnknownIssuer
         state: nothing was changed
-        hint: the kubeconfig's certificate-authority belongs to another cluster or was replaced, or a proxy intercepts TLS: get a new kubeconfig
+        fix: the kubeconfig's certificate-authority belongs to another cluster or was replaced, or a proxy intercepts TLS: get a new kubeconfig
     stopped between two requests
       error: the API server at https://10.20.0.10:6443 closed the connection during GET /apis/crd.projectcalico.org/v1/ippools
-        caused by: peer closed connection without sending TLS close_notify
+        cause: peer closed connection without sending TLS close_notify
         state: nothing was changed
-        hint: a proxy, firewall or load balancer in between may do that, or the server is restarting: try again
+        fix: a proxy, firewall or load balancer in between may do that, or the server is restarting: try again
     "#);
 }
 
@@ -120,92 +120,92 @@ fn every_refusal_of_the_api_server_has_its_own_error() {
     insta::assert_snapshot!(screens(&cases, |_| ()), @r#"
     401
       error: the API server at https://10.20.0.10:6443 rejects the credentials
-        caused by: HTTP 401: Unauthorized
+        cause: HTTP 401: Unauthorized
         state: nothing was changed
-        hint: the token or client certificate has expired, or belongs to another cluster: get a new kubeconfig
+        fix: the token or client certificate has expired, or belongs to another cluster: get a new kubeconfig
     403 for a path
       error: user kubernetes-admin cannot get the path /version
-        caused by: HTTP 403: forbidden: User "kubernetes-admin" cannot get path "/version"
+        cause: HTTP 403: forbidden: User "kubernetes-admin" cannot get path "/version"
         state: nothing was changed
-        hint: use the kubeconfig of a cluster administrator
+        fix: use the kubeconfig of a cluster administrator
     403 for a resource
       error: user kubernetes-admin cannot list ippools of crd.projectcalico.org in the whole cluster
-        caused by: HTTP 403: ippools.crd.projectcalico.org is forbidden: User "kubernetes-admin" cannot list resource "ippools" in API group "crd.projectcalico.org" at the cluster scope
+        cause: HTTP 403: ippools.crd.projectcalico.org is forbidden: User "kubernetes-admin" cannot list resource "ippools" in API group "crd.projectcalico.org" at the cluster scope
         state: nothing was changed
-        hint: ask a cluster administrator to run:
-              kubectl create clusterrole calicoctl-win-list-ippools --verb=list --resource=ippools.crd.projectcalico.org
-              kubectl create clusterrolebinding calicoctl-win-list-ippools --clusterrole=calicoctl-win-list-ippools --user=kubernetes-admin
+        fix: ask a cluster administrator to run:
+             kubectl create clusterrole calicoctl-win-list-ippools --verb=list --resource=ippools.crd.projectcalico.org
+             kubectl create clusterrolebinding calicoctl-win-list-ippools --clusterrole=calicoctl-win-list-ippools --user=kubernetes-admin
     403 in a namespace
       error: user kubernetes-admin cannot create serviceaccounts/token of the core group in namespace calico-system
-        caused by: HTTP 403: serviceaccounts "calico-node" is forbidden: User "kubernetes-admin" cannot create resource "serviceaccounts/token" in API group "" in the namespace "calico-system"
+        cause: HTTP 403: serviceaccounts "calico-node" is forbidden: User "kubernetes-admin" cannot create resource "serviceaccounts/token" in API group "" in the namespace "calico-system"
         state: nothing was changed
-        hint: ask a cluster administrator to run:
-              kubectl create role calicoctl-win-create-serviceaccounts-token --verb=create --resource=serviceaccounts/token -n calico-system
-              kubectl create rolebinding calicoctl-win-create-serviceaccounts-token --role=calicoctl-win-create-serviceaccounts-token --user=kubernetes-admin -n calico-system
+        fix: ask a cluster administrator to run:
+             kubectl create role calicoctl-win-create-serviceaccounts-token --verb=create --resource=serviceaccounts/token -n calico-system
+             kubectl create rolebinding calicoctl-win-create-serviceaccounts-token --role=calicoctl-win-create-serviceaccounts-token --user=kubernetes-admin -n calico-system
     404 in text, for everything
       error: the server at https://10.20.0.10:6443 is not a Kubernetes API server: it has no /version
-        caused by: HTTP 404: 404 page not found
+        cause: HTTP 404: 404 page not found
         state: nothing was changed
-        hint: check `server` in the kubeconfig: scheme, address, port and path; a proxy or a portal may answer instead
+        fix: check `server` in the kubeconfig: scheme, address, port and path; a proxy or a portal may answer instead
     404 in text, for a resource
       error: the API server at https://10.20.0.10:6443 does not serve felixconfigurations of crd.projectcalico.org/v1
-        caused by: HTTP 404: 404 page not found
+        cause: HTTP 404: 404 page not found
         state: nothing was changed
-        hint: its CustomResourceDefinitions are not installed, or have another version: see `kubectl api-resources`
+        fix: its CustomResourceDefinitions are not installed, or have another version: see `kubectl api-resources`
     404 in text, for the token
       error: the API server at https://10.20.0.10:6443 does not serve serviceaccounts/token
-        caused by: HTTP 404: 404 page not found
+        cause: HTTP 404: 404 page not found
         state: nothing was changed
-        hint: its Kubernetes version is too old; use a token from a secret: kubernetes.credentials: secret
+        fix: its Kubernetes version is too old; use a token from a secret: kubernetes.credentials: secret
     410, repeatedly
       error: GET /apis/crd.projectcalico.org/v1/ippools: the list changed faster than it could be read
-        caused by: HTTP 410: The resourceVersion for the provided list is too old.
+        cause: HTTP 410: The resourceVersion for the provided list is too old.
         state: nothing was changed
-        hint: run the command again; if it happens each time, the API server is overloaded
+        fix: run the command again; if it happens each time, the API server is overloaded
     415
       error: the API server rejects POST /api/v1/namespaces/calico-system/serviceaccounts/calico-node/token as not valid
-        caused by: HTTP 415: the body of the request was in an unknown format - accepted media types include: application/json-patch+json
+        cause: HTTP 415: the body of the request was in an unknown format - accepted media types include: application/json-patch+json
         state: nothing was changed
-        hint: the reason names the field; this version of Calico may have other rules for it
+        fix: the reason names the field; this version of Calico may have other rules for it
     422 with causes
       error: the API server rejects POST /api/v1/namespaces/calico-system/serviceaccounts/calico-node/token as not valid
-        caused by: HTTP 422: ServiceAccount "calico-node" is invalid: spec: Invalid value: a rule of this cluster forbids it
+        cause: HTTP 422: ServiceAccount "calico-node" is invalid: spec: Invalid value: a rule of this cluster forbids it
         state: nothing was changed
-        hint: the reason names the field; this version of Calico may have other rules for it
+        fix: the reason names the field; this version of Calico may have other rules for it
     429
       error: the API server at https://10.20.0.10:6443 is overloaded and refused GET /version
-        caused by: HTTP 429: Too many requests, please try again later.
+        cause: HTTP 429: Too many requests, please try again later.
         state: nothing was changed
-        hint: try again later; if that does not help, check the flow control and load of the API server
+        fix: try again later; if that does not help, check the flow control and load of the API server
     500
       error: the API server at https://10.20.0.10:6443 failed on GET /version
-        caused by: HTTP 500: Internal error occurred: etcdserver: request timed out
+        cause: HTTP 500: Internal error occurred: etcdserver: request timed out
         state: nothing was changed
-        hint: check the API server's log; a webhook that does not answer is a common cause
+        fix: check the API server's log; a webhook that does not answer is a common cause
     500 without a reason
       error: the API server at https://10.20.0.10:6443 failed on GET /version
-        caused by: HTTP 500: etcdserver: leader changed
+        cause: HTTP 500: etcdserver: leader changed
         state: nothing was changed
-        hint: check the API server's log; a webhook that does not answer is a common cause
+        fix: check the API server's log; a webhook that does not answer is a common cause
     500 for the token
       error: the API server at https://10.20.0.10:6443 failed on POST /api/v1/namespaces/calico-system/serviceaccounts/calico-node/token
-        caused by: HTTP 500: Internal error occurred: etcdserver: request timed out
+        cause: HTTP 500: Internal error occurred: etcdserver: request timed out
         state: nothing was changed
-        hint: check the API server's log; a webhook that does not answer is a common cause
+        fix: check the API server's log; a webhook that does not answer is a common cause
     503
       error: the API server at https://10.20.0.10:6443 is not available for GET /version
-        caused by: HTTP 503: service unavailable
+        cause: HTTP 503: service unavailable
         state: nothing was changed
-        hint: it may be starting, or unable to reach etcd: see `kubectl get --raw /readyz?verbose`
+        fix: it may be starting, or unable to reach etcd: see `kubectl get --raw /readyz?verbose`
     504
       error: the API server at https://10.20.0.10:6443 timed out on GET /version
-        caused by: HTTP 504: Timeout: request did not complete within the allotted timeout
+        cause: HTTP 504: Timeout: request did not complete within the allotted timeout
         state: nothing was changed
-        hint: etcd or a webhook is slow: check the API server's log, then try again
+        fix: etcd or a webhook is slow: check the API server's log, then try again
     no service account for the token
       error: there is no service account calico-node in namespace calico-system
         state: nothing was changed
-        hint: install Calico on the cluster's Linux nodes first (docs.tigera.io/calico: tigera-operator, or calico.yaml); if it is in another namespace, set kubernetes.calicoNamespace in the config
+        fix: install Calico on the cluster's Linux nodes first (docs.tigera.io/calico: tigera-operator, or calico.yaml); if it is in another namespace, set kubernetes.calicoNamespace in the config
     "#);
 }
 
@@ -221,29 +221,29 @@ fn an_answer_that_is_not_of_an_api_server_is_reported_as_such() {
     insta::assert_snapshot!(screens(&cases, |_| ()), @"
     a proxy's page
       error: GET /version was answered with a web page
-        caused by: expected value at line 1 column 1
+        cause: expected value at line 1 column 1
         state: nothing was changed
-        hint: a proxy or a login portal answers instead of the API server: set spec.transport.noProxy or use another network
+        fix: a proxy or a login portal answers instead of the API server: set spec.transport.noProxy or use another network
     a proxy's page for one request
       error: GET /apis/crd.projectcalico.org/v1/ippools was answered with a web page
-        caused by: expected value at line 1 column 1
+        cause: expected value at line 1 column 1
         state: nothing was changed
-        hint: a proxy or a login portal answers instead of the API server: set spec.transport.noProxy or use another network
+        fix: a proxy or a login portal answers instead of the API server: set spec.transport.noProxy or use another network
     truncated JSON
       error: the response to GET /version is truncated
-        caused by: EOF while parsing a string at line 1 column 164
+        cause: EOF while parsing a string at line 1 column 164
         state: nothing was changed
-        hint: a proxy or load balancer may truncate long responses: connect to the API server directly
+        fix: a proxy or load balancer may truncate long responses: connect to the API server directly
     another content type
       error: GET /version was answered with application/vnd.kubernetes.protobuf instead of JSON
-        caused by: expected value at line 1 column 1
+        cause: expected value at line 1 column 1
         state: nothing was changed
-        hint: a proxy may change requests or responses, or the server is not an API server
+        fix: a proxy may change requests or responses, or the server is not an API server
     a redirect
       error: the server at https://10.20.0.10:6443 redirects GET /version to https://login.example
-        caused by: HTTP 302
+        cause: HTTP 302
         state: nothing was changed
-        hint: an API server never redirects: a login portal or proxy answers, or `server` in the kubeconfig belongs to another service
+        fix: an API server never redirects: a login portal or proxy answers, or `server` in the kubeconfig belongs to another service
     ");
 }
 
@@ -261,24 +261,24 @@ fn a_change_that_the_api_server_refuses_is_reported_as_refused() {
     insta::assert_snapshot!(screens(&cases, without_affinity), @r#"
     409
       error: PATCH /apis/crd.projectcalico.org/v1/ipamconfigs/default: another client changed the object at the same time
-        caused by: HTTP 409: Operation cannot be fulfilled on ipamconfigs.crd.projectcalico.org "default": the object has been modified; please apply your changes to the latest version and try again
+        cause: HTTP 409: Operation cannot be fulfilled on ipamconfigs.crd.projectcalico.org "default": the object has been modified; please apply your changes to the latest version and try again
         state: nothing was changed
-        hint: run the command again: it starts from the current state
+        fix: run the command again: it starts from the current state
     415
       error: the API server rejects PATCH /apis/crd.projectcalico.org/v1/ipamconfigs/default as not valid
-        caused by: HTTP 415: the body of the request was in an unknown format - accepted media types include: application/json-patch+json
+        cause: HTTP 415: the body of the request was in an unknown format - accepted media types include: application/json-patch+json
         state: nothing was changed
-        hint: the reason names the field; this version of Calico may have other rules for it
+        fix: the reason names the field; this version of Calico may have other rules for it
     422
       error: the API server rejects PATCH /apis/crd.projectcalico.org/v1/ipamconfigs/default as not valid
-        caused by: HTTP 422: IPAMConfig.crd.projectcalico.org "default" is invalid: spec: Invalid value: a rule of this cluster forbids it
+        cause: HTTP 422: IPAMConfig.crd.projectcalico.org "default" is invalid: spec: Invalid value: a rule of this cluster forbids it
         state: nothing was changed
-        hint: the reason names the field; this version of Calico may have other rules for it
+        fix: the reason names the field; this version of Calico may have other rules for it
     429
       error: the API server at https://10.20.0.10:6443 is overloaded and refused PATCH /apis/crd.projectcalico.org/v1/ipamconfigs/default
-        caused by: HTTP 429: Too many requests, please try again later.
+        cause: HTTP 429: Too many requests, please try again later.
         state: nothing was changed
-        hint: try again later; if that does not help, check the flow control and load of the API server
+        fix: try again later; if that does not help, check the flow control and load of the API server
     "#);
 }
 
@@ -290,7 +290,7 @@ fn waiting_for_a_token_secret_ends_at_the_limit() {
     never filled
       error: the secret calico-system/calico-node-token did not get a token within 1 s
         state: some of it was done: `calicoctl-win status --sandbox node` shows the current state
-        hint: kube-controller-manager fills it: check that it runs, or use kubernetes.credentials: token-request
+        fix: kube-controller-manager fills it: check that it runs, or use kubernetes.credentials: token-request
     ");
 }
 
@@ -324,40 +324,40 @@ fn an_unusable_kubeconfig_is_named() {
     insta::assert_snapshot!(screens(&cases, arrange), @"
     not there
       error: cannot read the kubeconfig no/such/file
-        caused by: (the system's own words)
+        cause: (the system's own words)
         state: nothing was changed
-        hint: pass the kubeconfig of a cluster administrator with --kubeconfig FILE, or in CALICO_WIN_KUBECONFIG; on a control-plane node of kubeadm it is /etc/kubernetes/admin.conf
+        fix: pass the kubeconfig of a cluster administrator with --kubeconfig FILE, or in CALICO_WIN_KUBECONFIG; on a control-plane node of kubeadm it is /etc/kubernetes/admin.conf
     a folder
       error: cannot read the kubeconfig folder
-        caused by: (the system's own words)
+        cause: (the system's own words)
         state: nothing was changed
-        hint: pass the kubeconfig of a cluster administrator with --kubeconfig FILE, or in CALICO_WIN_KUBECONFIG; on a control-plane node of kubeadm it is /etc/kubernetes/admin.conf
+        fix: pass the kubeconfig of a cluster administrator with --kubeconfig FILE, or in CALICO_WIN_KUBECONFIG; on a control-plane node of kubeadm it is /etc/kubernetes/admin.conf
     empty
       error: the kubeconfig empty.conf has no current-context
         state: nothing was changed
-        hint: it has no contexts: check that it is the right file
+        fix: it has no contexts: check that it is the right file
     no YAML
       error: the kubeconfig broken.conf is not valid: line 1, column 11
-        caused by: unclosed bracket '['
+        cause: unclosed bracket '['
         state: nothing was changed
-        hint: compare it with `kubectl config view`, or get a new kubeconfig of the cluster
+        fix: compare it with `kubectl config view`, or get a new kubeconfig of the cluster
     no kubeconfig
       error: the kubeconfig text.conf is not valid: line 1, column 1
-        caused by: expected a section with fields, found text
+        cause: expected a section with fields, found text
         state: nothing was changed
-        hint: compare it with `kubectl config view`, or get a new kubeconfig of the cluster
+        fix: compare it with `kubectl config view`, or get a new kubeconfig of the cluster
     another context
       error: the kubeconfig two.conf has no context `three`
         state: nothing was changed
-        hint: choose one with --context: one, two
+        fix: choose one with --context: one, two
     no context chosen
       error: the kubeconfig two.conf has no current-context
         state: nothing was changed
-        hint: choose one with --context: one, two
+        fix: choose one with --context: one, two
     the sandbox's contexts
       error: the kubeconfig has no context `nope`
         state: nothing was changed
-        hint: choose one with --context: kubernetes-admin@sandbox
+        fix: choose one with --context: kubernetes-admin@sandbox
     ");
 }
 
@@ -392,24 +392,24 @@ fn a_cluster_that_is_not_ready_for_windows_is_refused_before_anything_is_changed
     strict affinity is off
       error: IPAM strict affinity is off
         state: nothing was changed
-        hint: kubectl patch ipamconfigs default --type=merge -p "spec: {strictAffinity: true}"
+        fix: kubectl patch ipamconfigs default --type=merge -p "spec: {strictAffinity: true}"
     the pool is IPIP
       error: the IP pool `default-ipv4-ippool` has ipipMode: Always: Windows nodes cannot do IP-in-IP
         state: nothing was changed
-        hint: move the IP pools to VXLAN (ipipMode: Never, vxlanMode: Always), or set spec.calicoNetwork.backend
-              calicoctl-win cluster prepare --sandbox node  # shows the patches
+        fix: move the IP pools to VXLAN (ipipMode: Never, vxlanMode: Always), or set spec.calicoNetwork.backend
+             calicoctl-win cluster prepare --sandbox node  # shows the patches
     no service account
       error: there is no service account calico-node in calico-system or kube-system
         state: nothing was changed
-        hint: install Calico on the cluster's Linux nodes first
-              if it is in another namespace, set spec.kubernetes.calicoNamespace
+        fix: install Calico on the cluster's Linux nodes first
+             if it is in another namespace, set spec.kubernetes.calicoNamespace
     no Node
       error: the cluster has no Node win-zz, but the Node win-a1 has this machine's address: give --node-name win-a1
         state: nothing was changed
-        hint: start kubelet so that it registers, or give the registered name with --node-name
+        fix: start kubelet so that it registers, or give the registered name with --node-name
     the cluster's VNI is too low
       error: FelixConfiguration `default` has a vxlanVNI that Windows does not support: 4095 is out of range: Windows supports VNIs from 4096 to 65535 except 9999
         state: nothing was changed
-        hint: kubectl patch felixconfiguration default --type=merge -p "spec: {vxlanVNI: 4096}"  # changes the Linux nodes too
+        fix: kubectl patch felixconfiguration default --type=merge -p "spec: {vxlanVNI: 4096}"  # changes the Linux nodes too
     "#);
 }

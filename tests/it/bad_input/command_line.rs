@@ -52,74 +52,74 @@ fn a_wrong_command_line_gets_a_suggestion() {
     unknown verb
       error: `calicoctl-win` has no command `frobnicate`
         state: nothing was changed
-        hint: see: calicoctl-win --help
+        fix: see: calicoctl-win --help
     misspelled verb
       error: `calicoctl-win` has no command `instal`
         state: nothing was changed
-        hint: did you mean: calicoctl-win install
+        fix: did you mean: calicoctl-win install
     no verb
       error: `calicoctl-win` needs a command: preflight, plan, apply, install, reconfigure, upgrade, migrate, confirm, rollback, receipt, history, repair, resume, uninstall, status, verify, logs, metrics, service, kubernetes, network, node, credentials, config, release, cluster, policy, fleet, render, dsc, diagnose, selftest, explain, completion, options, version
         state: nothing was changed
-        hint: see: calicoctl-win --help
+        fix: see: calicoctl-win --help
     no verb of a group
       error: `calicoctl-win service` needs a command: start, stop, restart, status
         state: nothing was changed
-        hint: see: calicoctl-win service --help
+        fix: see: calicoctl-win service --help
     unknown flag
       error: unexpected argument '--frob' found
         state: nothing was changed
-        hint: usage: calicoctl-win install [OPTIONS]
-              see: calicoctl-win install --help
+        fix: usage: calicoctl-win install [OPTIONS]
+             see: calicoctl-win install --help
     missing value
       error: a value is required for '--kubeconfig <FILE>' but none was supplied
         state: nothing was changed
-        hint: see: calicoctl-win install --help
+        fix: see: calicoctl-win install --help
     value that is none of them
       error: invalid value 'pink' for '--color <COLOR>' [possible values: auto, always, never]
         state: nothing was changed
-        hint: see: calicoctl-win install --help
+        fix: see: calicoctl-win install --help
     no kind of dry run
       error: invalid value 'client' for '--dry-run[=<server>]' [possible values: plan, server]
         state: nothing was changed
-        hint: see: calicoctl-win plan --help
+        fix: see: calicoctl-win plan --help
     a dry run that only fleet has
       error: only fleet apply has a dry run of the API server
         state: nothing was changed
-        hint: use --dry-run without a value
+        fix: use --dry-run without a value
     --set without a value
       error: invalid value 'calicoNetwork.backend' for '--set <PATH=VALUE>': write PATH=VALUE, for example calicoNetwork.vxlan.vxlanVNI=5000
         state: nothing was changed
-        hint: see: calicoctl-win install --help
+        fix: see: calicoctl-win install --help
     flags that exclude each other
       error: the argument '--print-facts' cannot be used with '--out <FILE>'
         state: nothing was changed
-        hint: usage: calicoctl-win plan --print-facts
-              see: calicoctl-win plan --help
+        fix: usage: calicoctl-win plan --print-facts
+             see: calicoctl-win plan --help
     missing argument
       error: the following required arguments were not provided: <ZIP>
         state: nothing was changed
-        hint: usage: calicoctl-win release verify <ZIP>
-              see: calicoctl-win release verify --help
+        fix: usage: calicoctl-win release verify <ZIP>
+             see: calicoctl-win release verify --help
     nobody to confirm
       error: this changes the node, which must be confirmed
         state: nothing was changed
-        hint: run it again with --yes, or look first with --dry-run
+        fix: run it again with --yes, or look first with --dry-run
     how to drain, without a drain
       error: --pod-selector is about a drain, and there is none without --drain
         state: nothing was changed
-        hint: add --drain, or remove --pod-selector
+        fix: add --drain, or remove --pod-selector
     no fault
       error: the sandbox fault `put everything` is not right: it has no `=ACTION`
         state: nothing was changed
-        hint: write CALL ID-GLOB[#N]=ACTION, as in `put running CalicoNode=fail` or `put *#7=exit-after`
+        fix: write CALL ID-GLOB[#N]=ACTION, as in `put running CalicoNode=fail` or `put *#7=exit-after`
     no fault of the API
       error: the sandbox fault `api hopla` is not right: read API fault 'hopla': expected METHOD /path[#N]=ACTION or one of expired-ca, expired-certificate, other-name, self-signed, plain-http, old-tls, down, no-controllers, no-kubelet, unfilled
         state: nothing was changed
-        hint: docs/sandbox.md shows them all by example
+        fix: docs/sandbox.md shows them all by example
     no fault of the release server
       error: the sandbox fault `release hopla` is not right: `hopla` is not a fault of the release server: truncate, reset, 404, 503, 503:N, slow, corrupt, ignore-range, no-sums
         state: nothing was changed
-        hint: docs/sandbox.md shows them all by example
+        fix: docs/sandbox.md shows them all by example
     ");
 }
 
@@ -155,7 +155,7 @@ fn a_second_run_at_the_same_time_is_busy() {
     insta::assert_snapshot!(case("busy", "install -y", BUSY, "Busy").meets(&lab), @r#"
     error: another run holds the lock: `install` (run RUN, process 4711) since TIME
       state: nothing was changed
-      hint: wait for it with: calicoctl-win status --wait --sandbox node
+      fix: wait for it with: calicoctl-win status --wait --sandbox node
     "#);
     for words in ["repair -y", "rollback -y", "uninstall -y", "resume -y"] {
         assert_eq!(lab.run(&format!("{words} -o json")).exits(14).json()["error"]["id"], "Busy", "{words}");
@@ -175,7 +175,7 @@ fn without_windows_and_without_a_sandbox_every_verb_fails() {
     insta::assert_snapshot!(masked(&lab, &seen.stderr), @r#"
     error: this machine is not Windows
       state: nothing was changed
-      hint: try it on a sandbox node in a folder: calicoctl-win install --sandbox DIR --yes
+      fix: try it on a sandbox node in a folder: calicoctl-win install --sandbox DIR --yes
     "#);
     let told = lab.bare("install -y -o json").exits(15).json();
     assert_eq!((&told["exit_name"], &told["error"]["id"]), (&"UNSUPPORTED".into(), &"NotWindows".into()));
@@ -188,9 +188,9 @@ fn a_folder_with_other_files_is_not_changed() {
     let seen = lab.run("install -y").exits(64);
     insta::assert_snapshot!(masked(&lab, &seen.stderr), @r#"
     error: node is neither empty nor a sandbox, so nothing was written into it
-      while trying to: open the sandbox node
+      step: open the sandbox node
       state: nothing was changed
-      hint: give --sandbox a new folder
+      fix: give --sandbox a new folder
     "#);
     assert_eq!(lab.run("install -y -o json").exits(64).json()["error"]["id"], "SandboxNotEmpty");
     assert_eq!(fs::read_dir(lab.path("node")).unwrap().count(), 1);
@@ -217,25 +217,25 @@ fn invalid_files_are_named() {
     insta::assert_snapshot!(screens(&cases, arrange), @r"
     plan that is not there
       error: cannot read the saved plan none.json
-        caused by: (the system's own words)
+        cause: (the system's own words)
         state: nothing was changed
-        hint: make one with: calicoctl-win plan --out FILE --sandbox node
+        fix: make one with: calicoctl-win plan --out FILE --sandbox node
     plan that is none
       error: text.json is not a saved plan: missing field `settings` at line 1 column 12
         state: nothing was changed
-        hint: make one with: calicoctl-win plan --out FILE --sandbox node
+        fix: make one with: calicoctl-win plan --out FILE --sandbox node
     plan and another config
       error: a saved plan holds its config: -c and --set (CALICO_WIN_CONFIG too) cannot change it
         state: nothing was changed
-        hint: leave them out, or make another plan with them: calicoctl-win plan --out FILE --sandbox node
+        fix: leave them out, or make another plan with them: calicoctl-win plan --out FILE --sandbox node
     facts that are none
       error: text.json is no facts file: unknown field `hello`, expected one of `apiVersion`, `kind`, `success`, `exit_code`, `node`, `cluster` at line 1, column 2
         state: nothing was changed
-        hint: make one on the machine with: calicoctl-win plan --print-facts -o json
+        fix: make one on the machine with: calicoctl-win plan --print-facts -o json
     nothing installed
       error: Calico is not installed here by this tool
         state: nothing was changed
-        hint: install it with: calicoctl-win install --sandbox node
+        fix: install it with: calicoctl-win install --sandbox node
     ");
 }
 
@@ -258,10 +258,10 @@ fn unreadable_records_of_the_program_stop_a_run() {
     journal
       error: the journal C:\ProgramData\calicoctl-win\journal.jsonl of an interrupted run does not say which run it is of: missing field `run` at line 1 column 19
         state: nothing was changed
-        hint: nothing is changed or cleaned up until it is settled: calicoctl-win explain JournalHeaderMissing
+        fix: nothing is changed or cleaned up until it is settled: calicoctl-win explain JournalHeaderMissing
     receipt
       error: the receipt node/C/ProgramData/calicoctl-win/receipts/1.json is not readable: missing field `schema` at line 1 column 2
         state: nothing was changed
-        hint: it says what on this node is ours; restore it from a backup, or use the calicoctl-win version that wrote it; without either: calicoctl-win explain ReceiptUnreadable
+        fix: it says what on this node is ours; restore it from a backup, or use the calicoctl-win version that wrote it; without either: calicoctl-win explain ReceiptUnreadable
     "#);
 }

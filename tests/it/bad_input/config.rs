@@ -52,7 +52,7 @@ fn every_invalid_value_is_named_with_its_position_and_what_is_allowed() {
             lab.write("site.yaml", &site);
         });
         // The rest is the same for all of them.
-        let causes = screen.lines().filter_map(|line| line.trim_start().strip_prefix("caused by: "));
+        let causes = screen.lines().filter_map(|line| line.trim_start().strip_prefix("cause: "));
         seen += &format!("{name}\n  {}\n", causes.collect::<Vec<_>>().join("\n  "));
         assert!(screen.contains("error: the config is not valid\n"), "{screen}");
     }
@@ -135,30 +135,30 @@ fn a_file_that_is_not_a_config_is_refused() {
     insta::assert_snapshot!(seen, @r#"
     no YAML
       error: the config is not valid
-        caused by: site.yaml:1:7: unclosed bracket '['
+        cause: site.yaml:1:7: unclosed bracket '['
         state: nothing was changed
-        hint: `calicoctl-win explain FIELD` describes a field, `calicoctl-win config schema` all of them
+        fix: `calicoctl-win explain FIELD` describes a field, `calicoctl-win config schema` all of them
     a list
       error: the config is not valid
-        caused by: site.yaml:1:1: expected a section with fields, found a list; fields: apiVersion, kind, metadata, spec
+        cause: site.yaml:1:1: expected a section with fields, found a list; fields: apiVersion, kind, metadata, spec
         state: nothing was changed
-        hint: `calicoctl-win explain FIELD` describes a field, `calicoctl-win config schema` all of them
+        fix: `calicoctl-win explain FIELD` describes a field, `calicoctl-win config schema` all of them
     duplicate key
       error: the config is not valid
-        caused by: site.yaml:3:3: duplicate field calico
+        cause: site.yaml:3:3: duplicate field calico
         state: nothing was changed
-        hint: `calicoctl-win explain FIELD` describes a field, `calicoctl-win config schema` all of them
+        fix: `calicoctl-win explain FIELD` describes a field, `calicoctl-win config schema` all of them
     another kind
       error: the config is not valid
-        caused by: site.yaml:1:13: apiVersion: `v1` is not known to this version, which reads `calicoctl-win/v1alpha1`
-        caused by: site.yaml:2:7: kind: `Pod` is not known to this version, which reads `NodeInstallation`
+        cause: site.yaml:1:13: apiVersion: `v1` is not known to this version, which reads `calicoctl-win/v1alpha1`
+        cause: site.yaml:2:7: kind: `Pod` is not known to this version, which reads `NodeInstallation`
         state: nothing was changed
-        hint: `calicoctl-win explain FIELD` describes a field, `calicoctl-win config schema` all of them
+        fix: `calicoctl-win explain FIELD` describes a field, `calicoctl-win config schema` all of them
     another version
       error: the config is not valid
-        caused by: site.yaml:1:13: apiVersion: `calicoctl-win/v9` is not known to this version, which reads `calicoctl-win/v1alpha1`
+        cause: site.yaml:1:13: apiVersion: `calicoctl-win/v9` is not known to this version, which reads `calicoctl-win/v1alpha1`
         state: nothing was changed
-        hint: `calicoctl-win explain FIELD` describes a field, `calicoctl-win config schema` all of them
+        fix: `calicoctl-win explain FIELD` describes a field, `calicoctl-win config schema` all of them
     "#);
 }
 
@@ -193,40 +193,40 @@ fn a_config_that_cannot_be_read_is_named() {
     insta::assert_snapshot!(screens(&cases, arrange), @r#"
     not there
       error: cannot read the config nowhere.yaml
-        caused by: (the system's own words)
+        cause: (the system's own words)
         state: nothing was changed
-        hint: give its path with -c, or make one with: calicoctl-win config init node.yaml
+        fix: give its path with -c, or make one with: calicoctl-win config init node.yaml
     a folder
       error: cannot read the config tmp
-        caused by: (the system's own words)
+        cause: (the system's own words)
         state: nothing was changed
-        hint: give its path with -c, or make one with: calicoctl-win config init node.yaml
+        fix: give its path with -c, or make one with: calicoctl-win config init node.yaml
     too long
       error: cannot read the config nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn…
-        caused by: (the system's own words)
+        cause: (the system's own words)
         state: nothing was changed
-        hint: give its path with -c, or make one with: calicoctl-win config init node.yaml
+        fix: give its path with -c, or make one with: calicoctl-win config init node.yaml
     no file
       error: cannot read the config spec:{calico:{}}
-        caused by: (the system's own words)
+        cause: (the system's own words)
         state: nothing was changed
-        hint: -c takes the path of a file: write the config to one, pipe it to -c -, or give single values with --set PATH=VALUE
+        fix: -c takes the path of a file: write the config to one, pipe it to -c -, or give single values with --set PATH=VALUE
     empty
       error: the config empty.yaml is empty
         state: nothing was changed
-        hint: give its path with -c, or make one with: calicoctl-win config init node.yaml
+        fix: give its path with -c, or make one with: calicoctl-win config init node.yaml
     empty stdin
       error: the config stdin is empty
         state: nothing was changed
-        hint: give its path with -c, or make one with: calicoctl-win config init node.yaml
+        fix: give its path with -c, or make one with: calicoctl-win config init node.yaml
     unknown adapter
       error: there is no adapter `Wifi`; there are: Ethernet
         state: nothing was changed
-        hint: set spec.calicoNetwork.vxlan.vxlanAdapter to one of this machine's adapters, or leave it empty
+        fix: set spec.calicoNetwork.vxlan.vxlanAdapter to one of this machine's adapters, or leave it empty
     misspelt path
       error: the config is not valid
-        caused by: --set: spec.calicoNetwork.backnd: unknown field; did you mean `backend`? allowed: backend, kubeNetwork, nodeAddress, ipam, vxlan, windowsUseSingleNetwork, windowsLoopbackDSR, cniConfigOverrides
+        cause: --set: spec.calicoNetwork.backnd: unknown field; did you mean `backend`? allowed: backend, kubeNetwork, nodeAddress, ipam, vxlan, windowsUseSingleNetwork, windowsLoopbackDSR, cniConfigOverrides
         state: nothing was changed
-        hint: `calicoctl-win explain FIELD` describes a field, `calicoctl-win config schema` all of them
+        fix: `calicoctl-win explain FIELD` describes a field, `calicoctl-win config schema` all of them
     "#);
 }

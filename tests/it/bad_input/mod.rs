@@ -69,7 +69,7 @@ impl Case {
         let changed = self.changed;
         let beginning = format!("result: {} (exit {}) changed={changed} reboot=false", self.exit.1, self.exit.0);
         assert!(last.starts_with(&beginning), "{name}: {shown}");
-        assert!(shown.stderr.contains("\n  hint: "), "{name} has no fix: {shown}");
+        assert!(shown.stderr.contains("\n  fix: "), "{name} has no fix: {shown}");
         assert!(shown.stderr.ends_with(&format!("\n  more: calicoctl-win explain {}\n", self.id)), "{name}: {shown}");
         lab.picture_without_state().same_as(&before);
 
@@ -123,7 +123,7 @@ fn masked(lab: &Lab, stderr: &str) -> String {
         (r"\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)? \S+ \([^)]* ago\)", "TIME"),
         (r"\d{4}-\d\d-\d\d\b", "DATE"),
         (r"\d{8}T\d{6}-[0-9a-f]{6}", "RUN"),
-        (r"caused by: [^\n]*\(os error \d+\)", "caused by: (the system's own words)"),
+        (r"cause: [^\n]*\(os error \d+\)", "cause: (the system's own words)"),
         (r": [^:\n]*\(os error \d+\)", ": (the system's own words)"),
     ] {
         text = Regex::new(pattern).unwrap().replace_all(&text, mask).into_owned();

@@ -37,36 +37,36 @@ fn a_machine_that_cannot_run_calico_is_refused_with_the_reason() {
     not elevated
       error: this session has no administrator rights
         state: nothing was changed
-        hint: open PowerShell with Run as administrator and run the command again
+        fix: open PowerShell with Run as administrator and run the command again
     client edition
       error: this is a client edition of Windows (build 20348.2700)
         state: nothing was changed
-        hint: install current updates, or use Windows Server 2022 or 2025
+        fix: install current updates, or use Windows Server 2022 or 2025
     too old
       error: build 14393.2700 is older than Windows Server 2019
         state: nothing was changed
-        hint: install current updates, or use Windows Server 2022 or 2025
+        fix: install current updates, or use Windows Server 2022 or 2025
     lacks updates
       error: build 17763.5 lacks the update 17763.1432 of August 2020
         state: nothing was changed
-        hint: install current updates, or use Windows Server 2022 or 2025
+        fix: install current updates, or use Windows Server 2022 or 2025
     arm64
       error: this machine is arm64
         state: nothing was changed
-        hint: use a 64-bit x86 machine
+        fix: use a 64-bit x86 machine
     no runtime
       error: no service containerd or docker was found
         state: nothing was changed
-        hint: install containerd and start its service, or let this program do it with spec.kubernetes.node.containerd.archive; or set spec.windowsNodes.cniBinDir and cniConfigDir and ignore this check
+        fix: install containerd and start its service, or let this program do it with spec.kubernetes.node.containerd.archive; or set spec.windowsNodes.cniBinDir and cniConfigDir and ignore this check
     no HNS
       error: there is no Host Networking Service: the Windows feature Containers is missing
         state: nothing was changed
-        hint: Install-WindowsFeature -Name Containers
-              then restart the machine, which this feature requires
+        fix: Install-WindowsFeature -Name Containers
+             then restart the machine, which this feature requires
     no address
       error: no adapter has a valid IPv4 address
         state: nothing was changed
-        hint: give the adapter a static address or fix DHCP
+        fix: give the adapter a static address or fix DHCP
     "#);
 }
 
@@ -81,19 +81,19 @@ fn an_invalid_node_yaml_is_refused_with_the_line() {
     insta::assert_snapshot!(seen.concat(), @"
     no YAML
       error: node/node.yaml is not a sandbox node: while parsing a flow mapping, did not find expected ',' or '}' at line 14, column 8
-        while trying to: open the sandbox node
+        step: open the sandbox node
         state: nothing was changed
-        hint: fix node.yaml (docs/sandbox.md explains its fields), or give --sandbox a new folder
+        fix: fix node.yaml (docs/sandbox.md explains its fields), or give --sandbox a new folder
     misspelt field
       error: node/node.yaml is not a sandbox node: unknown field `elevatd`, expected one of `apiVersion`, `kind`, `hostName`, `os`, `elevated`, `bootId`, `bootTime`, `runtime`, `hns`, `switchSeconds`, `hnsBusy`, `cloud`, `linuxCalico`, `pendingReboot`, `tls`, `unread`, `adapters`, `routes`, `persistentRoutes`, `networks`, `unseenNetworks`, `firewall`, `services`, `serviceGroups`, `registry`, `processes`, `openFiles`, `acls`, `silent`, `bgpSessions`, `events`, `kubeProxy`, `aclsIgnored`, `missingImages`, `faults` at line 11, column 1
-        while trying to: open the sandbox node
+        step: open the sandbox node
         state: nothing was changed
-        hint: fix node.yaml (docs/sandbox.md explains its fields), or give --sandbox a new folder
+        fix: fix node.yaml (docs/sandbox.md explains its fields), or give --sandbox a new folder
     wrong type
       error: node/node.yaml is not a sandbox node: expected true or false, found text at line 11, column 11
-        while trying to: open the sandbox node
+        step: open the sandbox node
         state: nothing was changed
-        hint: fix node.yaml (docs/sandbox.md explains its fields), or give --sandbox a new folder
+        fix: fix node.yaml (docs/sandbox.md explains its fields), or give --sandbox a new folder
     ");
 }
 
@@ -114,50 +114,50 @@ fn a_change_that_fails_is_reverted() {
     insta::assert_snapshot!(screens(&cases, |_| ()), @r#"
     disk full, release
       error: the change failed and was rolled back
-        caused by: write release C:\CalicoWindows (Windows error 112: there is not enough space on the disk)
+        cause: write release C:\CalicoWindows (Windows error 112: there is not enough space on the disk)
         state: the node is as it was before; the change was rolled back
-        hint: make room on the disk, then run again
+        fix: make room on the disk, then run again
     disk full, file
       error: the change failed and was rolled back
-        caused by: write file C:\CalicoWindows\config.ps1 (Windows error 112: there is not enough space on the disk)
+        cause: write file C:\CalicoWindows\config.ps1 (Windows error 112: there is not enough space on the disk)
         state: the node is as it was before; the change was rolled back
-        hint: make room on the disk, then run again
+        fix: make room on the disk, then run again
     disk full, journal
       error: append file C:\ProgramData\calicoctl-win\journal.jsonl (Windows error 112: there is not enough space on the disk)
-        while trying to: journal the original of file C:\CalicoWindows\calico-kube-config
+        step: journal the original of file C:\CalicoWindows\calico-kube-config
         state: nothing was changed
-        hint: make room on the disk, then run again
+        fix: make room on the disk, then run again
     file in use
       error: the change failed and was rolled back
-        caused by: write release C:\CalicoWindows (Windows error 32: the process cannot access the file because it is being used by another process)
+        cause: write release C:\CalicoWindows (Windows error 32: the process cannot access the file because it is being used by another process)
         state: the node is as it was before; the change was rolled back
-        hint: stop what holds the file, then run again
+        fix: stop what holds the file, then run again
     service cannot be made
       error: the change failed and was rolled back
-        caused by: create service CalicoNode: failed, as a sandbox fault asked
+        cause: create service CalicoNode: failed, as a sandbox fault asked
         state: the node is as it was before; the change was rolled back
-        hint: fix the cause that is named here and run the command again
+        fix: fix the cause that is named here and run the command again
     service dies at start
       error: the change failed and was rolled back
-        caused by: start service CalicoFelix: it ended right away, as a sandbox fault asked (Windows error 1067: the process terminated unexpectedly)
+        cause: start service CalicoFelix: it ended right away, as a sandbox fault asked (Windows error 1067: the process terminated unexpectedly)
         state: the node is as it was before; the change was rolled back
-        hint: look at the service's log for the reason
+        fix: look at the service's log for the reason
     HNS refuses
       error: the change failed and was rolled back
-        caused by: start service CalicoNode: its program failed (Windows error 1067: the process terminated unexpectedly)
-        caused by: create the HNS network External: failed, as a sandbox fault asked
+        cause: start service CalicoNode: its program failed (Windows error 1067: the process terminated unexpectedly)
+        cause: create the HNS network External: failed, as a sandbox fault asked
         state: the node is as it was before; the change was rolled back
-        hint: look at the service's log for the reason
+        fix: look at the service's log for the reason
     registry refuses
       error: the change failed and was rolled back
-        caused by: write registry value HKLM\Software\Tigera\Calico\InstalledBy: failed, as a sandbox fault asked
+        cause: write registry value HKLM\Software\Tigera\Calico\InstalledBy: failed, as a sandbox fault asked
         state: the node is as it was before; the change was rolled back
-        hint: fix the cause that is named here and run the command again
+        fix: fix the cause that is named here and run the command again
     firewall refuses
       error: the change failed and was rolled back
-        caused by: set firewall rule Overlay Traffic 4789 UDP: failed, as a sandbox fault asked
+        cause: set firewall rule Overlay Traffic 4789 UDP: failed, as a sandbox fault asked
         state: the node is as it was before; the change was rolled back
-        hint: fix the cause that is named here and run the command again
+        fix: fix the cause that is named here and run the command again
     "#);
 }
 
@@ -171,19 +171,19 @@ fn a_failure_before_the_first_change_leaves_the_node_unchanged() {
     insta::assert_snapshot!(screens(&cases, |_| ()), @r#"
     disk full, store
       error: save file C:\ProgramData\calicoctl-win\store\blobs\DIGEST (Windows error 112: there is not enough space on the disk)
-        while trying to: store DIGEST
+        step: store DIGEST
         state: nothing was changed
-        hint: make room on the disk, then run again
+        fix: make room on the disk, then run again
     facts fail
       error: measure the node
-        caused by: facts: failed, as a sandbox fault asked
+        cause: facts: failed, as a sandbox fault asked
         state: nothing was changed
-        hint: fix the cause that is named here and run the command again; -v shows more
+        fix: fix the cause that is named here and run the command again; -v shows more
     HNS is silent
       error: look at hns-network Calico
-        caused by: get hns-network Calico: failed, as a sandbox fault asked
+        cause: get hns-network Calico: failed, as a sandbox fault asked
         state: nothing was changed
-        hint: fix the cause that is named here and run the command again; -v shows more
+        fix: fix the cause that is named here and run the command again; -v shows more
     "#);
 }
 
@@ -205,13 +205,13 @@ fn files_that_other_programs_have_open_are_not_changed() {
     insta::assert_snapshot!(seen.concat(), @r#"
     open in an editor
       error: the change failed and was rolled back
-        caused by: replace C:\Program Files\containerd\cni\conf\10-calico.conf, which is in use by notepad.exe (Windows error 32: the process cannot access the file because it is being used by another process)
+        cause: replace C:\Program Files\containerd\cni\conf\10-calico.conf, which is in use by notepad.exe (Windows error 32: the process cannot access the file because it is being used by another process)
         state: the node is as it was before; the change was rolled back
-        hint: stop what holds the file, then run again
+        fix: stop what holds the file, then run again
     a running program in our folder
       error: the service Contoso runs C:\CalicoWindows\x.exe, and C:\CalicoWindows is about to be replaced
         state: nothing was changed
-        hint: the new release does not have that file: give Contoso one outside of C:\CalicoWindows first, then run this again
+        fix: the new release does not have that file: give Contoso one outside of C:\CalicoWindows first, then run this again
     "#);
 }
 
@@ -221,9 +221,9 @@ fn a_service_that_does_not_stop_leaves_calico_running() {
     let slow = case("slow", "uninstall -y", ROLLED_BACK, "ServiceWillNotStop").with("put running CalicoNode=slow-stop");
     insta::assert_snapshot!(slow.meets(&lab), @r#"
     error: the change failed and was rolled back
-      caused by: stop service CalicoNode: still stopping after 60 s (Windows error 1053: the service did not respond to the start or control request in a timely fashion)
+      cause: stop service CalicoNode: still stopping after 60 s (Windows error 1053: the service did not respond to the start or control request in a timely fashion)
       state: the node is as it was before; the change was rolled back; Calico's services were down meanwhile
-      hint: look at the service's log; end its process when it hangs, then run again
+      fix: look at the service's log; end its process when it hangs, then run again
     "#);
     let status = lab.run("status -o json").exits(0).json();
     assert_eq!(status["overall"], "Healthy");

@@ -107,52 +107,52 @@ fn an_invalid_archive_is_refused() {
     not there
       error: there is no release at other.zip
         state: nothing was changed
-        hint: check the path, or name a version or URL instead
+        fix: check the path, or name a version or URL instead
     truncated
       error: short/calico-windows-v3.32.1.zip: the archive is truncated, or damaged at its end (it does not end like a zip archive)
         state: nothing was changed
-        hint: download it again: the download was probably interrupted
+        fix: download it again: the download was probably interrupted
     no zip
       error: text/calico-windows-v3.32.1.zip is not a zip archive
         state: nothing was changed
-        hint: open it: it may be a page of a proxy or a sign-in page
+        fix: open it: it may be a page of a proxy or a sign-in page
     wrong digest
       error: calico-windows-v3.32.1.zip: its SHA-256 is DIGEST, but DIGEST is expected
         state: nothing was changed
-        hint: compare with the digest that the Calico project published; if the file is the wrong one, remove it and download it again
+        fix: compare with the digest that the Calico project published; if the file is the wrong one, remove it and download it again
     wrong digest beside it
       error: sums/calico-windows-v3.32.1.zip: its SHA-256 is DIGEST, but DIGEST is expected
         state: nothing was changed
-        hint: compare with the digest that the Calico project published; if the file is the wrong one, remove it and download it again
+        fix: compare with the digest that the Calico project published; if the file is the wrong one, remove it and download it again
     bad digest
       error: the config is not valid
-        caused by: --sha256: spec.calico.source.sha256: `abc` is not a SHA-256: 64 hexadecimal digits
+        cause: --sha256: spec.calico.source.sha256: `abc` is not a SHA-256: 64 hexadecimal digits
         state: nothing was changed
-        hint: `calicoctl-win explain FIELD` describes a field, `calicoctl-win config schema` all of them
+        fix: `calicoctl-win explain FIELD` describes a field, `calicoctl-win config schema` all of them
     damaged
       error: bent/calico-windows-v3.32.1.zip: the archive is damaged: entry `CalicoWindows/config.ps1`: invalid Zip archive: header inconsistency detected: CRC32 checksum mismatch (does not match central directory)
         state: nothing was changed
-        hint: download it again, and set its SHA-256 in the config
+        fix: download it again, and set its SHA-256 in the config
     wrong layout
       error: linux/calico-windows-v3.32.1.zip: the archive has `release-v3.32.1/bin/calicoctl`, but a Calico for Windows release has one top folder, CalicoWindows
         state: nothing was changed
-        hint: use the asset calico-windows-vX.Y.Z.zip of a Calico release
+        fix: use the asset calico-windows-vX.Y.Z.zip of a Calico release
     a folder that is none
       error: tmp: this is not a Calico v3.32.1 release: it lacks calico-node.exe, cni/calico.exe, cni/calico-ipam.exe, confd/config-bgp.ps1, confd/config-bgp.psm1, confd/conf.d/blocks.toml, confd/conf.d/peerings.toml, confd/templates/blocks.ps1.template, confd/templates/peerings.ps1.template
         state: nothing was changed
-        hint: use calico-windows-v3.32.1.zip as Calico publishes it
+        fix: use calico-windows-v3.32.1.zip as Calico publishes it
     too new
       error: Calico v9.9.9 is not supported: this program knows v3.20.0 to v3.33.x
         state: nothing was changed
-        hint: choose a supported release, or a newer version of this program
+        fix: choose a supported release, or a newer version of this program
     too old
       error: Calico v3.19.0 is not supported: this program knows v3.20.0 to v3.33.x
         state: nothing was changed
-        hint: choose a supported release, or a newer version of this program
+        fix: choose a supported release, or a newer version of this program
     another version than said
       error: the config says v3.31.0, but the archive is named `calico-windows-v3.32.1.zip`
         state: nothing was changed
-        hint: make calico.version and the archive agree
+        fix: make calico.version and the archive agree
     ");
 }
 
@@ -188,51 +188,51 @@ fn a_dangerous_archive_is_refused_as_a_whole() {
     leaves the folder
       error: calico-windows-v3.32.1.zip: the archive's entry `CalicoWindows/../../evil.exe` is refused: `..` would leave the folder it is extracted to
         state: nothing was changed
-        hint: the Calico project did not create this archive; download it again from a source that you trust
+        fix: the Calico project did not create this archive; download it again from a source that you trust
     absolute
       error: calico-windows-v3.32.1.zip: the archive's entry `/evil.exe` is refused: its path is absolute or has an empty part
         state: nothing was changed
-        hint: the Calico project did not create this archive; download it again from a source that you trust
+        fix: the Calico project did not create this archive; download it again from a source that you trust
     drive
       error: calico-windows-v3.32.1.zip: the archive's entry `C:/evil.exe` is refused: `:` makes it a drive or an alternate data stream
         state: nothing was changed
-        hint: the Calico project did not create this archive; download it again from a source that you trust
+        fix: the Calico project did not create this archive; download it again from a source that you trust
     network path
       error: calico-windows-v3.32.1.zip: the archive's entry `//host/share/evil.exe` is refused: its path is absolute or has an empty part
         state: nothing was changed
-        hint: the Calico project did not create this archive; download it again from a source that you trust
+        fix: the Calico project did not create this archive; download it again from a source that you trust
     backslashes
       error: calico-windows-v3.32.1.zip: the archive's entry `CalicoWindows\\..\\..\\evil.exe` is refused: `..` would leave the folder it is extracted to
         state: nothing was changed
-        hint: the Calico project did not create this archive; download it again from a source that you trust
+        fix: the Calico project did not create this archive; download it again from a source that you trust
     stream
       error: calico-windows-v3.32.1.zip: the archive's entry `CalicoWindows/readme.txt:evil` is refused: `:` makes it a drive or an alternate data stream
         state: nothing was changed
-        hint: the Calico project did not create this archive; download it again from a source that you trust
+        fix: the Calico project did not create this archive; download it again from a source that you trust
     reserved name
       error: calico-windows-v3.32.1.zip: the archive's entry `CalicoWindows/nul.txt` is refused: `nul.txt` is a device on Windows
         state: nothing was changed
-        hint: the Calico project did not create this archive; download it again from a source that you trust
+        fix: the Calico project did not create this archive; download it again from a source that you trust
     trailing dot
       error: calico-windows-v3.32.1.zip: the archive's entry `CalicoWindows/evil.` is refused: Windows removes the dot or space at the end of one of its parts
         state: nothing was changed
-        hint: the Calico project did not create this archive; download it again from a source that you trust
+        fix: the Calico project did not create this archive; download it again from a source that you trust
     trailing blank
       error: calico-windows-v3.32.1.zip: the archive's entry `CalicoWindows/evil ` is refused: Windows removes the dot or space at the end of one of its parts
         state: nothing was changed
-        hint: the Calico project did not create this archive; download it again from a source that you trust
+        fix: the Calico project did not create this archive; download it again from a source that you trust
     case duplicates
       error: calico-windows-v3.32.1.zip: the archive's entry `CalicoWindows/twin.TXT` is refused: `Twin.txt` already exists, and Windows does not distinguish the two
         state: nothing was changed
-        hint: the Calico project did not create this archive; download it again from a source that you trust
+        fix: the Calico project did not create this archive; download it again from a source that you trust
     link
       error: calico-windows-v3.32.1.zip: the archive's entry `CalicoWindows/link` is refused: it is a link or special file
         state: nothing was changed
-        hint: the Calico project did not create this archive; download it again from a source that you trust
+        fix: the Calico project did not create this archive; download it again from a source that you trust
     bomb
       error: calico-windows-v3.32.1.zip: the archive is refused: `CalicoWindows/bomb.bin` would grow more than 100-fold when extracted
         state: nothing was changed
-        hint: the Calico project did not create this archive; download it again from a source that you trust
+        fix: the Calico project did not create this archive; download it again from a source that you trust
     ");
 }
 
@@ -258,39 +258,39 @@ fn a_failed_download_says_what_the_server_answered() {
     404
       error: cannot fetch http://127.0.0.1:PORT/calico-windows-v3.32.1.zip: the server answered 404 Not Found
         state: nothing was changed
-        hint: check the version and the URL; on a node without internet access, name a file with --release FILE
+        fix: check the version and the URL; on a node without internet access, name a file with --release FILE
     503
       error: cannot fetch http://127.0.0.1:PORT/calico-windows-v3.32.1.zip: the server answered 503 Service Unavailable
         state: nothing was changed
-        hint: check the network, --proxy and --ca-file, then run the command again: the download resumes
+        fix: check the network, --proxy and --ca-file, then run the command again: the download resumes
     truncated
       error: http://127.0.0.1:PORT/calico-windows-v3.32.1.zip: its SHA-256 is DIGEST, but DIGEST is expected
         state: nothing was changed
-        hint: compare with the digest that the Calico project published; if the file is the wrong one, remove it and download it again
+        fix: compare with the digest that the Calico project published; if the file is the wrong one, remove it and download it again
     corrupt
       error: http://127.0.0.1:PORT/calico-windows-v3.32.1.zip: its SHA-256 is DIGEST, but DIGEST is expected
         state: nothing was changed
-        hint: compare with the digest that the Calico project published; if the file is the wrong one, remove it and download it again
+        fix: compare with the digest that the Calico project published; if the file is the wrong one, remove it and download it again
     truncated, without digests
       error: node/cache/DIGEST.zip: the archive is truncated, or damaged at its end (it does not end like a zip archive)
         state: nothing was changed
-        hint: download it again: the download was probably interrupted
+        fix: download it again: the download was probably interrupted
     corrupt, without digests
       error: node/cache/DIGEST.zip: the archive is damaged: entry `nssm/README.txt`: its CRC is CRC, but CRC is expected
         state: nothing was changed
-        hint: download it again, and set its SHA-256 in the config
+        fix: download it again, and set its SHA-256 in the config
     offline, not in the cache
       error: http://127.0.0.1:PORT/calico-windows-v3.32.1.zip is not in the cache, and --offline does not allow to download it
         state: nothing was changed
-        hint: copy the archive to this machine and name it with --release FILE, or run without --offline
+        fix: copy the archive to this machine and name it with --release FILE, or run without --offline
     nobody there
       error: cannot fetch http://127.0.0.1:PORT/calico-windows-v3.32.1.zip.sha256: (the system's own words)
-        caused by: error sending request
-        caused by: client error (Connect)
-        caused by: tcp connect error
-        caused by: (the system's own words)
+        cause: error sending request
+        cause: client error (Connect)
+        cause: tcp connect error
+        cause: (the system's own words)
         state: nothing was changed
-        hint: check the network, --proxy and --ca-file, then run the command again: the download resumes
+        fix: check the network, --proxy and --ca-file, then run the command again: the download resumes
     ");
 }
 

@@ -200,7 +200,7 @@ fn ctrl_c_at_the_question_ends_with_a_result() {
     insta::assert_snapshot!(end, @r"
     error: stopped by Ctrl-C
       state: nothing was changed
-      hint: run the command again
+      fix: run the command again
       more: calicoctl-win explain RunCancelled
     result: CANCELLED (exit 130) changed=false reboot=false
     ");

@@ -234,10 +234,10 @@ fn what_was_not_read_is_reported_and_no_partial_document_is_written() {
     result: INVALID_CONFIG (exit 4) changed=false reboot=false
     --- stderr
     error: not all of config.ps1 could be read
-      caused by: line 2: `if ($x) { $env:IP = 'none' }`: it depends on what happens when the script runs; it may set IP
-      caused by: line 3: a string begins here and does not end; this line and all after it are not read
+      cause: line 2: `if ($x) { $env:IP = 'none' }`: it depends on what happens when the script runs; it may set IP
+      cause: line 3: a string begins here and does not end; this line and all after it are not read
       state: nothing was changed
-      hint: write these lines in plain words (`$env:NAME = "value"`) in a copy and read that, or complete what is printed by hand
+      fix: write these lines in plain words (`$env:NAME = "value"`) in a copy and read that, or complete what is printed by hand
       more: calicoctl-win explain ConfigPs1NotRead
     "#);
     assert!(!lab.path("node.yaml").exists());

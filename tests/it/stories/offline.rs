@@ -207,9 +207,9 @@ fn a_config_is_created_checked_and_shown() {
     result: INVALID_CONFIG (exit 4) changed=false reboot=false
     --- stderr
     error: the config is not valid
-      caused by: typo.yaml:4:7: spec.calicoNetwork.vxlan.vxlanVni: unknown field; did you mean `vxlanVNI`? allowed: vxlanVNI, vxlanMACPrefix, vxlanAdapter
+      cause: typo.yaml:4:7: spec.calicoNetwork.vxlan.vxlanVni: unknown field; did you mean `vxlanVNI`? allowed: vxlanVNI, vxlanMACPrefix, vxlanAdapter
       state: nothing was changed
-      hint: `calicoctl-win explain FIELD` describes a field, `calicoctl-win config schema` all of them
+      fix: `calicoctl-win explain FIELD` describes a field, `calicoctl-win config schema` all of them
       more: calicoctl-win explain ConfigInvalid
     "#);
 

@@ -183,9 +183,9 @@ fn text_has_the_progress_on_stdout_and_the_error_on_stderr() {
     result: INVALID_CONFIG (exit 4) changed=false reboot=false log=node/C/ProgramData/calicoctl-win/logs/RUN.log
     --- stderr
     error: the config is not valid
-      caused by: bad.yaml:3:14: spec.calicoNetwork.backend: `vxlam` is not allowed; did you mean `vxlan`? allowed: auto, vxlan, windows-bgp, none
+      cause: bad.yaml:3:14: spec.calicoNetwork.backend: `vxlam` is not allowed; did you mean `vxlan`? allowed: auto, vxlan, windows-bgp, none
       state: nothing was changed
-      hint: `calicoctl-win explain FIELD` describes a field, `calicoctl-win config schema` all of them
+      fix: `calicoctl-win explain FIELD` describes a field, `calicoctl-win config schema` all of them
       more: calicoctl-win explain ConfigInvalid
     "#);
     let quiet = lab.run("install -y -q").exits(0);
@@ -226,7 +226,7 @@ fn each_failed_check_has_its_own_fix_with_one_command_a_line() {
           calicoctl-win migrate from flannel --dry-run --sandbox node  # shows what it removes
           calicoctl-win migrate from flannel --sandbox node  # drains the node, removes Flannel and installs Calico
       state: nothing was changed
-      hint: fix what each check names, then run the command again
+      fix: fix what each check names, then run the command again
       more: calicoctl-win explain RuntimeRunning
     ");
     let result = lab.run("install -y -o json").exits(3).json();

@@ -219,10 +219,10 @@ fn a_change_that_is_rolled_back() {
     result: FAILED_ROLLED_BACK (exit 9) changed=true reboot=false log=node/C/ProgramData/calicoctl-win/logs/RUN.log
     --- stderr
     error: the change failed and was rolled back
-      caused by: start service CalicoFelix: failed, as a sandbox fault asked
+      cause: start service CalicoFelix: failed, as a sandbox fault asked
       state: the node is as it was before; the change was rolled back; Calico's
              services were down meanwhile
-      hint: fix the cause that is named here and run the command again
+      fix: fix the cause that is named here and run the command again
       more: calicoctl-win explain RolledBack
     ");
 }
@@ -332,7 +332,7 @@ fn failed_checks_as_blocks() {
           calicoctl-win migrate from flannel --dry-run --sandbox node  # shows what it removes
           calicoctl-win migrate from flannel --sandbox node  # drains the node, removes Flannel and installs Calico
       state: nothing was changed
-      hint: fix what each check names, then run the command again
+      fix: fix what each check names, then run the command again
       more: calicoctl-win explain RuntimeRunning
     ");
     let _every = screen(|| lab.copy(), "preflight --all", 3);
@@ -417,12 +417,12 @@ fn an_error_with_a_hint() {
     lab.write("node/bad.yaml", "spec:\n  calicoNetwork:\n    backend: vxlam\n");
     insta::assert_snapshot!(from(&screen(|| lab.copy(), "install -y -c node/bad.yaml", 4), "error:"), @r"
     error: the config is not valid
-      caused by: node/bad.yaml:3:14: spec.calicoNetwork.backend: `vxlam` is not
+      cause: node/bad.yaml:3:14: spec.calicoNetwork.backend: `vxlam` is not
                  allowed; did you mean `vxlan`? allowed: auto, vxlan, windows-bgp,
                  none
       state: nothing was changed
-      hint: `calicoctl-win explain FIELD` describes a field,
-            `calicoctl-win config schema` all of them
+      fix: `calicoctl-win explain FIELD` describes a field,
+           `calicoctl-win config schema` all of them
       more: calicoctl-win explain ConfigInvalid
     ");
     insta::assert_snapshot!(screen(|| lab.copy(), "install --colour", 64), @r"
@@ -430,9 +430,9 @@ fn an_error_with_a_hint() {
     --- stderr
     error: unexpected argument '--colour' found
       state: nothing was changed
-      hint: a similar argument exists: '--color'
-            usage: calicoctl-win install [OPTIONS]
-            see: calicoctl-win install --help
+      fix: a similar argument exists: '--color'
+           usage: calicoctl-win install [OPTIONS]
+           see: calicoctl-win install --help
       more: calicoctl-win explain Usage
     ");
 }
