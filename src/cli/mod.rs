@@ -40,7 +40,7 @@ use std::time::SystemTime;
 use anyhow::Result;
 use clap_complete::CompleteEnv;
 
-use crate::cluster::{self as api, EXEC_PLUGIN};
+use crate::cluster::{EXEC_PLUGIN, show_requests};
 use crate::fault::{Exit, Fault};
 use crate::report::document::RunResult;
 use crate::report::reporter::{self, Format, Reporter};
@@ -84,7 +84,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
     }
     let style = cli.global.style();
     if cli.global.verbose > 1 {
-        api::show_requests(reporter::request);
+        show_requests(reporter::request);
     }
     // Before anything asks for the time.
     if let Err(fault) = clock::check(SystemTime::now()) {

@@ -154,6 +154,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "cluster::login_manifest",
             "cluster::renewal_manifest",
             "cluster::rights_manifest",
+            "cluster::show_requests",
             "cluster::verify_manifest",
             "config",
             "diagnose",
