@@ -77,7 +77,7 @@ fn config_init_writes_a_config_and_never_overwrites_one() {
     assert_eq!(machine.run(&["config", "validate", &file]).code, 0);
 
     let again = machine.run(&["config", "init", &file]);
-    assert_eq!(again.code, 13, "{}{}", again.stdout, again.stderr);
+    assert_eq!(again.code, 25, "{}{}", again.stdout, again.stderr);
 }
 
 #[test]
