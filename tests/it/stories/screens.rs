@@ -417,9 +417,8 @@ fn an_error_with_a_hint() {
     lab.write("node/bad.yaml", "spec:\n  calicoNetwork:\n    backend: vxlam\n");
     insta::assert_snapshot!(from(&screen(|| lab.copy(), "install -y -c node/bad.yaml", 4), "error:"), @r"
     error: the config is not valid
-      cause: node/bad.yaml:3:14: spec.calicoNetwork.backend: `vxlam` is not
-                 allowed; did you mean `vxlan`? allowed: auto, vxlan, windows-bgp,
-                 none
+      cause: node/bad.yaml:3:14: spec.calicoNetwork.backend: `vxlam` is not allowed;
+             did you mean `vxlan`? allowed: auto, vxlan, windows-bgp, none
       state: nothing was changed
       fix: `calicoctl-win explain FIELD` describes a field,
            `calicoctl-win config schema` all of them
