@@ -19,10 +19,9 @@ use super::stop::Stop;
 use super::supervise::Timing;
 use super::*;
 use crate::calico::testing;
-use crate::item::{Service, StartType};
 use crate::node::sandbox::SandboxNode;
 use crate::node::sandbox::faults::SandboxFaults;
-use crate::node::sandbox::model::{Name, NodeService};
+use crate::node::sandbox::model::Name;
 use crate::paths::kubernetes as paths;
 use crate::settings::Backend;
 
@@ -605,21 +604,9 @@ fn a_temporary_error_does_not_end_a_service_before_it_runs() {
 }
 
 fn set_hns(live: &Live, pid: u32) {
-    let definition = Service {
-        display_name: "Host Network Service".into(),
-        description: String::new(),
-        image_path: r"C:\Windows\System32\svchost.exe -k NetSvcs".into(),
-        account: "LocalSystem".into(),
-        start: StartType::Manual,
-        depends_on: Vec::new(),
-        restart_after: Vec::new(),
-        recovery: None,
-        parameters: [].into(),
-    };
-    let hns = NodeService::new(definition, Some(pid));
     live.node()
         .edit(|model| {
-            model.services.insert(Name::new("hns"), hns);
+            model.services.insert(Name::new("hns"), tests::hns_service(Some(pid)));
             Ok(())
         })
         .unwrap();

@@ -197,19 +197,7 @@ fn set_hns(node: &dyn Node, pid: Option<u32>) {
     let mut other = SandboxNode::open(&root).unwrap();
     other
         .edit(|model| {
-            let definition = Service {
-                display_name: "Host Network Service".into(),
-                description: String::new(),
-                image_path: r"C:\Windows\System32\svchost.exe -k NetSvcs".into(),
-                account: "LocalSystem".into(),
-                start: StartType::Manual,
-                depends_on: Vec::new(),
-                restart_after: Vec::new(),
-                recovery: None,
-                parameters: [].into(),
-            };
-            let service = NodeService::new(definition, pid);
-            model.services.insert(Name::new("hns"), service);
+            model.services.insert(Name::new("hns"), hns_service(pid));
             Ok(())
         })
         .unwrap();

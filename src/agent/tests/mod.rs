@@ -192,21 +192,32 @@ impl Story {
     }
 }
 
-/// The service CalicoNode runs, and its agent says so.
-pub fn calico_node_runs(node: &mut SandboxNode, phase: Phase) {
+/// The service of HNS, as Windows has it.
+pub fn hns_service(pid: Option<u32>) -> NodeService {
+    service("Host Network Service", r"C:\Windows\System32\svchost.exe -k NetSvcs", StartType::Manual, pid)
+}
+
+fn service(display_name: &str, image_path: &str, start: StartType, pid: Option<u32>) -> NodeService {
     let definition = Service {
-        display_name: "Calico Windows Startup".into(),
+        display_name: display_name.into(),
         description: String::new(),
-        image_path: "calicoctl-win.exe service run node".into(),
+        image_path: image_path.into(),
         account: "LocalSystem".into(),
-        start: StartType::Auto,
+        start,
         depends_on: Vec::new(),
         restart_after: Vec::new(),
         recovery: None,
         parameters: [].into(),
     };
+    NodeService::new(definition, pid)
+}
+
+/// The service CalicoNode runs, and its agent says so.
+pub fn calico_node_runs(node: &mut SandboxNode, phase: Phase) {
+    let image = "calicoctl-win.exe service run node";
+    let service = service("Calico Windows Startup", image, StartType::Auto, Some(4100));
     node.edit(|model| {
-        model.services.insert(Name::new("CalicoNode"), NodeService::new(definition, Some(4100)));
+        model.services.insert(Name::new("CalicoNode"), service);
         Ok(())
     })
     .unwrap();
